@@ -22,7 +22,7 @@ _TOLD = "interrupted: the same command again does the run, if it is not done"
 
 
 def main() -> int:
-    """Do a run, say on stdout how it ended, and return its exit code."""
+    """Do a run, print its result on stdout, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spark_jobs.batch")
     parser.add_argument("pipeline", type=Path)
     source = parser.add_mutually_exclusive_group(required=True)
@@ -46,7 +46,7 @@ def main() -> int:
 def _execute(arguments: argparse.Namespace) -> int:
     pipeline = load_pipeline(arguments.pipeline)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
-    # Spark takes seconds to import; mistakes in the pipeline are told before.
+    # Spark takes seconds to import; report mistakes in the pipeline before.
     from spark_jobs.batch.file_source import open_files  # noqa: PLC0415
     from spark_jobs.batch.kafka_ranges import open_ranges, parse_ranges  # noqa: PLC0415
     from spark_jobs.batch.run import RunExecution  # noqa: PLC0415

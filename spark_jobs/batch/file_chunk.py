@@ -1,4 +1,4 @@
-"""A part of a file that one task reads, and the rows that it finds there."""
+"""The part of a file that one task reads, and its rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sinks.protocol.errors import ConfigurationError
 
 
 class FileForm(Enum):
-    """What is in a file, by how its name ends."""
+    """The format of a file, by the ending of its name."""
 
     CSV = ".csv"
     JSON_LINES = ".jsonl"
@@ -26,13 +26,13 @@ class FileChunk:
     """A part of a file.
 
     Attributes:
-        partition: The file's, in the topic of the run.
-        path: The file.
-        form: What is in it.
-        begin: Where the chunk begins: a byte of a text, a row group of Parquet.
-        end: Where the next one begins.
-        first: The number of its first line or row, from 1.
-        header: The names of the columns, for CSV.
+        partition: Partition of the file in the topic of the run.
+        path: Path of the file.
+        form: Format of the file.
+        begin: Start of the chunk: a byte of a text file, a row group of Parquet.
+        end: Start of the next chunk.
+        first: Number of its first line or row, from 1.
+        header: Names of the columns, for CSV.
     """
 
     partition: int
@@ -45,13 +45,13 @@ class FileChunk:
 
 
 class FileRow(NamedTuple):
-    """A row, as its file has it.
+    """A row of a file.
 
     Attributes:
-        number: Of its line or row, from 1.
-        original: Its bytes in the file; as JSON, where the file has rows of no bytes.
-        value: The event, encoded; None when it does not fit.
-        misfit: Why it does not.
+        number: Number of its line or row, from 1.
+        original: Its bytes in the file; the row as JSON if the format has no row bytes.
+        value: The encoded event; None if the row does not fit the contract.
+        misfit: Why the row does not fit; None if it does.
     """
 
     number: int
@@ -63,7 +63,7 @@ class FileRow(NamedTuple):
 def fitting_row(
     contract: Contract, number: int, original: bytes, record: EventRecord
 ) -> FileRow:
-    """Encode a row as a producer would have, or say why it is no event."""
+    """Encode a row as a producer would, or explain why it is no event."""
     try:
         return FileRow(number, original, encode(contract, record), None)
     except EncodeError as exc:
@@ -77,7 +77,7 @@ def misfit_row(number: int, original: bytes, saw: str) -> FileRow:
 
 
 def unreadable(path: object, code: str, saw: str) -> ConfigurationError:
-    """Say that none of a file's rows can be read."""
+    """Return the error for a file whose rows cannot be read."""
     return ConfigurationError(
         code,
         saw=f"{path}: {saw}.",

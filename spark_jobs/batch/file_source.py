@@ -1,7 +1,7 @@
 """Files as a Spark source: rows become records as a producer would have sent them.
 
-A row is encoded by its contract, so that the pipeline reads it as it reads Kafka, and
-its payload's hash is the one that the same event has in the stream. A row that does
+The task encodes a row by its contract. So the pipeline reads it like a Kafka record,
+and the hash of its payload equals that of the same event in the stream. A row that does
 not fit keeps its bytes and the reason, and becomes a dead letter.
 """
 
@@ -42,7 +42,7 @@ _READERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
-    """Files that the executors see under the same paths; see ``RunSource``."""
+    """Files that executors read under the same paths; see ``RunSource``."""
 
     files: tuple[InputFile, ...]
     contract: Contract
@@ -66,12 +66,12 @@ class FileSource:
 
 
 def read_rows(chunk: FileChunk, contract: Contract) -> Iterator[FileRow]:
-    """Yield the rows of a chunk in order; what does not fit says why."""
+    """Yield the rows of a chunk in order; a row that does not fit says why."""
     return _READERS[chunk.form](chunk, contract)
 
 
 def open_files(files: PipelineFiles, paths: Sequence[Path]) -> FileSource:
-    """Look at the files of a run, in the order that was asked for.
+    """Check the files of a run, in the given order.
 
     Raises:
         ConfigurationError: ``RUN_WITHOUT_IDS``, ``RUN_SEVERAL_CONTRACTS``, or as
@@ -101,7 +101,7 @@ def open_files(files: PipelineFiles, paths: Sequence[Path]) -> FileSource:
 
 @dataclass(frozen=True, slots=True)
 class _ReadChunks:
-    """What a task does; it travels to the executors."""
+    """The work of a task; Spark sends it to the executors."""
 
     chunks: tuple[FileChunk, ...]
     contract: Contract

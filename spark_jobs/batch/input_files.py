@@ -1,7 +1,7 @@
-"""The files of a run: what they are called, what is in them, and how they are split.
+"""The files of a run: their names, their content, and how they are split.
 
-Each file is read once before Spark starts: for its checksum, by which a run that is
-repeated is told from one with other input, and for the places where tasks begin.
+Each file is read once before Spark starts. This gives its checksum, which tells a
+repeated run from one with other input, and the places where tasks begin.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _FORMS = {form.value: form for form in FileForm} | {".ndjson": FileForm.JSON_LIN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """One file, as it was when the run began.
+    """One file at the start of the run.
 
     Attributes:
-        path: Where it is.
-        partition: Its place among the files of the run.
-        checksum: SHA-256 of its bytes, in hex.
+        path: Path of the file.
+        partition: Its index among the files of the run.
+        checksum: SHA-256 of its bytes in hex.
         until_offset: One more than the number of its last line or row.
-        chunks: All of its rows, each once.
-        version: Differs when the file was written to since.
+        chunks: Chunks that cover each row once.
+        version: Size and time of change; differs if the file was written to since.
     """
 
     path: Path
@@ -49,7 +49,7 @@ class InputFile:
         )
 
     def check_unchanged(self) -> None:
-        """Refuse what was read when the file is no more what it was.
+        """Check that the file has not changed since the run began.
 
         Raises:
             ConfigurationError: ``INPUT_CHANGED``.
@@ -64,15 +64,15 @@ class InputFile:
 
 
 def read_input_files(paths: Sequence[Path], contract: Contract) -> list[InputFile]:
-    """Look at every file of a run, in the order that was asked for.
+    """Check every file of a run, in the given order.
 
-    What is no file and has a pattern's characters stands for the files that match it,
-    ordered by their paths.
+    A path that is no file and has a pattern's characters stands for the matching files,
+    ordered by path.
 
     Raises:
         ConfigurationError: ``INPUT_TWICE``; or ``INPUT_FORM``, ``INPUT_MISSING``,
             ``INPUT_EMPTY``, ``INPUT_COLUMN`` or ``INPUT_MALFORMED``: a file cannot be
-            read at all. A row that does not fit is none of these; it becomes a dead
+            read at all. A row that does not fit raises no error; it becomes a dead
             letter.
         ContractError: The schema of an Avro file allows what could kill a decoder.
     """
@@ -88,7 +88,7 @@ def _files_of(path: Path) -> Iterator[Path]:
     if path.exists() or not glob.has_magic(str(path)):
         yield path
         return
-    # One that matches nothing is told as a file that is missing.
+    # A pattern that matches nothing is reported as a missing file.
     yield from map(Path, sorted(glob.iglob(str(path))) or [str(path)])  # noqa: PTH207 - it may be absolute
 
 

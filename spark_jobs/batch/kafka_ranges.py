@@ -1,4 +1,4 @@
-"""Ranges of a topic's offsets as the input of a run: a backfill from Kafka itself."""
+"""Ranges of a topic's offsets as the input of a run: a backfill from Kafka."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_jobs.source.kafka_admin import KafkaAdmin
 from spark_jobs.source.kafka_source import read_ranges
 
 _RANGE = re.compile(r"([A-Za-z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})-(\d{1,18})")
-#: As an input's name has one, and the parts of its checksum.
+#: The form of a range in an input's name, and the number of parts of its checksum.
 _INPUT = re.compile(r"([A-Za-z0-9._-]{1,249})\[(\d{1,9})\] (\d{1,18})\.\.(\d{1,18})")
 _PARTS_OF_CHECKSUM = 3
 
@@ -105,7 +105,7 @@ def ranges_of(run: BatchRun) -> list[OffsetRange]:
 
 
 def topic_id_of(run: BatchRun) -> str:
-    """Return Kafka's id of the topic that a run has read ranges of."""
+    """Return Kafka's id of the topic whose ranges a run has read."""
     return run.inputs[0].checksum.split(" ")[0]
 
 

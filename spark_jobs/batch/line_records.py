@@ -1,6 +1,6 @@
-"""Cuts a text file into records: a line each, but for line ends inside of CSV quotes.
+"""Cuts a text file into records: one per line, except for line ends in CSV quotes.
 
-Where a record begins and ends follows from the bytes of the file alone, so whoever
+The bytes of the file alone determine where a record begins and ends. So a task that
 reads it again, or from some record on, finds the same records.
 """
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-#: Of one record. A quote that is not closed by then never will be.
+#: Most bytes of one record. A quote that is still open after them counts as stray.
 RECORD_BYTES_MAX = 1 << 20
 
 _CELL = rb'(?:"(?:[^"]++|"")*+"[^,]*+|[^",][^,]*+|)'
@@ -23,8 +23,8 @@ class LineRecord(NamedTuple):
 
     Attributes:
         line: Number of its first line, from 1.
-        begin: Where it begins in the file, in bytes.
-        content: All of it, its last line end included.
+        begin: Its first byte in the file.
+        content: Its bytes, including the last line end.
     """
 
     line: int
@@ -33,10 +33,10 @@ class LineRecord(NamedTuple):
 
 
 class LineTooLongError(Exception):
-    """A line has more bytes than a record may have.
+    """A line is longer than a record may be.
 
     Attributes:
-        line: Its number, from 1.
+        line: Number of the line, from 1.
     """
 
     def __init__(self, line: int) -> None:
@@ -47,15 +47,15 @@ class LineTooLongError(Exception):
 def cut_records(
     file: BinaryIO, *, begin: int = 0, line: int = 1, quoted: bool
 ) -> Iterator[LineRecord]:
-    """Yield the records of a file; blank lines are none.
+    """Yield the records of a file; skip blank lines.
 
-    A line that opens a quote which nothing closes within ``RECORD_BYTES_MAX`` is a
-    record by itself, and reading goes on behind it: one stray quote costs one record.
+    If a line opens a quote that is not closed within ``RECORD_BYTES_MAX``, that line
+    alone is a record, and reading goes on after it: one stray quote costs one record.
 
     Args:
-        file: Open for reading bytes.
-        begin: Where a record begins.
-        line: The number of that line.
+        file: File, open for reading bytes.
+        begin: First byte of a record.
+        line: Number of the line at ``begin``.
         quoted: Whether cells in quotes may hold line ends, as in CSV.
 
     Raises:
@@ -84,7 +84,7 @@ def _read_line(file: BinaryIO, line: int) -> bytes:
 
 
 def _read_quoted_rest(file: BinaryIO, line: int, *, room: int) -> list[bytes]:
-    """Read on to the line that closes all quotes; nothing if there is none."""
+    """Read on to the line that closes all quotes; return no lines if there is none."""
     rest: list[bytes] = []
     while content := _read_line(file, line + len(rest) + 1):
         rest.append(content)

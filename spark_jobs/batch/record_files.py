@@ -1,4 +1,4 @@
-"""Parquet and Avro files: their rows have types of their own, and numbers from 1."""
+"""Parquet and Avro files: their rows have types, and are numbered from 1."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def read_parquet_rows(chunk: FileChunk, contract: Contract) -> Iterator[FileRow]
 def split_avro_file(path: Path, partition: int) -> tuple[list[FileChunk], int]:
     """Return the file as one chunk, and one more than the number of its rows.
 
-    It is decoded to its end, so that a damaged file is told before anything is done.
+    It decodes the whole file, so that a damaged file is reported before the run begins.
 
     Raises:
         ConfigurationError: ``INPUT_MALFORMED``.
-        ContractError: Its own schema allows what could kill a decoder.
+        ContractError: The file's own schema allows what could kill a decoder.
         OSError: The file cannot be read.
     """
     try:
@@ -119,5 +119,5 @@ def _check_columns(path: Path, names: list[str], contract: Contract) -> None:
 
 
 def _as_json(record: EventRecord) -> bytes:
-    """Write a row for people, who may find it among the dead letters."""
+    """Write a row as JSON for people, who may find it among the dead letters."""
     return json.dumps(record, default=str, ensure_ascii=False).encode(errors="replace")

@@ -1,9 +1,9 @@
 """A batch run from its claim to its one publish transaction.
 
-The steps are a stream's, taken once: claim an epoch, plan, stage, publish. Whatever
-ends a run before the COMMIT leaves nothing behind but staged rows that nobody will
-move; the same command again does the run from its beginning. Whatever ends it after
-the COMMIT, the same command again finds the run's name in the ledger.
+A run takes the steps of a stream once: claim an epoch, plan, stage, publish. If a run
+ends before the COMMIT, it leaves only staged rows that are never moved, and the same
+command does the run again from its beginning. If it ends after the COMMIT, the same
+command finds the run's name in the ledger.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class RunExecution:
     """Publishes bounded input as one batch of a pipeline, once by the run's name.
 
     Args:
-        settings: Where things are.
-        files: The pipeline, and what it names.
-        run: What is asked for.
-        source: Its input.
+        settings: Settings of the driver.
+        files: The pipeline, and the files that it names.
+        run: The run to do.
+        source: Input of the run.
     """
 
     def __init__(
@@ -72,19 +72,19 @@ class RunExecution:
         )
 
     def execute(self) -> RunReport:
-        """Do the run, unless it was done before.
+        """Do the run unless it was done before.
 
         Raises:
             ConfigurationError: ``RUN_AT_LEAST_ONCE``, ``RUN_NAME_TAKEN``,
-                ``RUN_CANNOT_TRUNCATE``, ``RUN_CANNOT_UPSERT``, or what else a person
-                must change.
+                ``RUN_CANNOT_TRUNCATE``, ``RUN_CANNOT_UPSERT``, or another error that a
+                person must fix.
             FencedError: A driver, or another run, was started meanwhile.
             RetryableError: The outside world failed; the same call again may succeed.
             FatalError: Going on could lose or double events.
 
         Crash:
-            Before the COMMIT nothing of the run is visible and its name is free.
-            After it all of it is, and the same call again only says so.
+            Before the COMMIT, nothing of the run is visible and its name is free. After
+            it, all of the run is visible, and the same call only reports that.
         """
         run = self._run
         _check_guarantee(self._files.pipeline.guarantee)
@@ -100,7 +100,7 @@ class RunExecution:
         with closing(prepared.open_home(run=run.name)) as home:
             await_nobody_holds(home, threading.Event(), self._log)
             home.claim_epoch()
-            # It may have been done by whoever was waited for.
+            # The claim that this run waited for may have done the run.
             if (done := self._find_done()) is not None:
                 return self._report(done, was_done=True)
             counts = self._publish(prepared, home)
@@ -114,7 +114,7 @@ class RunExecution:
         return RunReport(run=self._run, counts=counts, was_done=was_done)
 
     def _find_done(self) -> EventCounts | None:
-        """Return what became of the run's input if it was published before."""
+        """Return the counts of the run's input if it was published before."""
         pipeline, run = self._files.pipeline.name, self._run
         name = "tallyweir batch"
         with connect(self._settings.home_dsn, application_name=name) as connection:
@@ -131,7 +131,7 @@ class RunExecution:
                 home,
                 claim=claim,
                 places=SourcePlaces((run.topic,)),
-                # A run may be large: the more tasks, the smaller is what each holds.
+                # A run may be large: with more tasks, each one holds less.
                 tasks=lambda: SHARDS,
             ) as jobs,
         ):
@@ -170,7 +170,8 @@ def _plan(
         ranges=[
             OffsetRange(
                 topic_partition=TopicPartition(run.topic, given.partition),
-                # Nothing is before the first; a gap in a range is none of the law's.
+                # Nothing comes before the first offset, and the law ignores gaps in a
+                # range.
                 from_offset=0,
                 until_offset=until_offset,
             )
@@ -200,7 +201,7 @@ def _check_guarantee(guarantee: Guarantee) -> None:
 
 
 def _check_replaceable(layout: HomeLayout, progress: Progress) -> None:
-    """Refuse to take away what the run could not bring again."""
+    """Check that the run can replace everything that it would truncate."""
     obstacles = {
         "reads a stream, whose events would be gone": progress.clocks,
         "has outputs in other databases or in branches": layout.branches,

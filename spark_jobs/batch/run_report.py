@@ -1,4 +1,4 @@
-"""How a batch run ended."""
+"""The result of a batch run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sinks.protocol.votes import EventCounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """How a run ended.
+    """The result of a run.
 
     Attributes:
-        counts: What became of its input, now or when it was done.
-        was_done: It was published before, and nothing was done now.
+        counts: Fates of its input, now or when it was done.
+        was_done: The run was published before, and this call did nothing.
     """
 
     run: BatchRun

@@ -1,4 +1,4 @@
-"""What a run reads from: files, or ranges of a topic."""
+"""The source of a run: files, or ranges of a topic."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class RunSource(Protocol):
 
     @property
     def inputs(self) -> tuple[RunInput, ...]:
-        """What it consists of, one for each partition of the run's topic."""
+        """Its inputs, one for each partition of the run's topic."""
         ...
 
     @property
     def until_offsets(self) -> tuple[int, ...]:
-        """One more than the last position in each input, in their order."""
+        """One more than the last offset of each input, in order."""
         ...
 
     def read(self, spark: SparkSession) -> DataFrame:
@@ -27,9 +27,9 @@ class RunSource(Protocol):
         ...
 
     def check_unchanged(self) -> None:
-        """Refuse what was read when the input is no more what it was.
+        """Check that the input has not changed since the run began.
 
         Raises:
-            ConfigurationError: It has changed; nothing was published.
+            ConfigurationError: The input has changed; nothing was published.
         """
         ...

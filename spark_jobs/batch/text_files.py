@@ -1,4 +1,4 @@
-"""CSV and JSON lines: how a file is split, and what its rows are."""
+"""CSV and JSON lines: splits a file into chunks, and reads its rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_jobs.batch.file_chunk import (
 )
 from spark_jobs.batch.line_records import LineRecord, LineTooLongError, cut_records
 
-#: About so many bytes make a task.
+#: Approximate bytes of a task.
 CHUNK_BYTES = 8 << 20
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -66,7 +66,7 @@ def split_text_file(
 
 
 def read_text_rows(chunk: FileChunk, contract: Contract) -> Iterator[FileRow]:
-    """Yield the rows of a chunk in order; what does not fit says why."""
+    """Yield the rows of a chunk in order; a row that does not fit says why."""
     is_csv = chunk.form is FileForm.CSV
     rows = CsvRows(contract, chunk.header) if is_csv else JsonRows(contract)
     with Path(chunk.path).open("rb") as file:

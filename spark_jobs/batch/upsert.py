@@ -1,4 +1,4 @@
-"""What a run that upserts needs of its pipeline, told before anything is done."""
+"""Checks, before an upsert run begins, that its pipeline supports it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IN_ONE_TRANSACTION = (
 
 
 def check_upsert(pipeline: Pipeline) -> None:
-    """Refuse a pipeline in which an event's rows could not be found and replaced.
+    """Check that the rows of an event can be found and replaced in a pipeline.
 
     Raises:
         ConfigurationError: ``RUN_CANNOT_UPSERT``, with the first obstacle.
@@ -38,7 +38,7 @@ def check_upsert(pipeline: Pipeline) -> None:
 
 
 def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
-    """Yield what is in the way, why it is, and what would help."""
+    """Yield each obstacle, the reason, and a fix."""
     event_id, deduplicate = pipeline.source.event_id, pipeline.deduplicate
     if isinstance(event_id, HeaderId):
         yield (
@@ -83,11 +83,11 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
 
 
 def correcting(layout: HomeLayout, pipeline: Pipeline) -> HomeLayout:
-    """Return the layout of a run that finds what it corrects by the event's ID.
+    """Return the layout of a run that finds the rows to correct by the event's ID.
 
     Args:
-        layout: The pipeline's.
-        pipeline: One that ``check_upsert`` lets pass.
+        layout: Layout of the pipeline.
+        pipeline: A pipeline that ``check_upsert`` accepts.
     """
     (column,) = {
         column

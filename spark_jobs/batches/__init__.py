@@ -1,1 +1,1 @@
-"""One batch after the other: the bridge to the protocol and the jobs that stage."""
+"""One batch after another: the bridge to the protocol, and the jobs that stage."""

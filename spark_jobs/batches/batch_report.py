@@ -1,4 +1,4 @@
-"""What happened to a batch, and how long each of its phases took."""
+"""The result of a batch, and the time of each of its phases."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from sinks.protocol.ports import BatchPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """What happened to a batch, for the log and for who watches the driver."""
+    """The result of a batch, for the log and for the driver's metrics."""
 
     plan: BatchPlan
     result: BatchResult
     seconds: float
-    #: Seconds of it by phase: plan, stage and publish, each with its repeats, and wait,
-    #: for the batch before it to be published and for phase 2b.
+    #: Seconds by phase: plan, stage and publish, each with its repeats, and wait: for
+    #: the publishing of the batch before, and for phase 2b.
     phases: Mapping[str, float]
 
 
 @dataclass(slots=True)
 class BatchTimes:
-    """When a batch began, and the seconds of its phases so far.
+    """The start of a batch, and the seconds of its phases so far.
 
     Attributes:
-        between: From when the driver could have begun it: what Spark took to plan it,
-            or what events took to come.
+        between: Seconds since the driver could have begun it: the time that Spark took
+            to plan it, or that events took to arrive.
     """
 
     between: float = 0.0
@@ -40,7 +40,7 @@ class BatchTimes:
 
     @contextmanager
     def spent_on(self, phase: str) -> Iterator[None]:
-        """Count the block's time to a phase."""
+        """Add the block's time to a phase."""
         since = time.monotonic()
         try:
             yield
@@ -49,7 +49,7 @@ class BatchTimes:
             setattr(self, phase, spent)
 
     def before_publishing(self) -> dict[str, float]:
-        """Return the seconds until now, at which the batch is about to be published."""
+        """Return the seconds so far, right before the batch is published."""
         wait = time.monotonic() - self.began - self.plan - self.stage - self.publish
         return {
             "between": self.between,
@@ -59,7 +59,7 @@ class BatchTimes:
         }
 
     def report(self, plan: BatchPlan, result: BatchResult) -> BatchReport:
-        """Tell of the batch, which has ended."""
+        """Return the report of the batch, which has ended."""
         seconds = time.monotonic() - self.began
         phases = {"plan": self.plan, "stage": self.stage, "publish": self.publish}
         phases["wait"] = seconds - sum(phases.values())

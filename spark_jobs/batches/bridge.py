@@ -31,34 +31,34 @@ from spark_jobs.engine.process_cpu import ProcessCpu
 from spark_jobs.engine.spark_failure import SPARK_FAILURES, what_failed_and_why
 from spark_jobs.source.offset_log import read_planned_ranges
 
-#: Seconds after which Spark is asked again in any case. Its planning takes some hundred
-#: milliseconds, for which events wait.
+#: Seconds after which Spark plans again in any case. Its planning takes some hundred
+#: milliseconds, during which events wait.
 OWN_BATCHES_S = 60.0
-#: Seconds until it is noticed that the driver is to stop.
+#: Seconds until the bridge notices that the driver shall stop.
 _OWN_LOOK_S = 0.1
 
 
 class Bridge:
-    """Called by Spark once per micro-batch, in a thread of Spark's choice.
+    """Spark calls it once per micro-batch, in a thread of Spark's choice.
 
-    A call returns when its batch is staged and the one before it is published; the
-    batch itself is published meanwhile, in a thread of its own. Spark takes it for
-    done. Nobody reads what Spark thinks: the next driver starts from the offsets in
-    Postgres.
+    A call returns when its batch is staged and the one before it is published. A thread
+    of its own then publishes the batch, while Spark considers it done. That has no
+    effect: the next driver starts from the offsets in Postgres.
 
-    The first error is kept in ``failure`` as what it is; Spark only passes on its
-    words. After ``finish`` no further batch is begun.
+    ``failure`` keeps the first error as an object; Spark passes on only its text. After
+    ``finish``, the bridge begins no further batch.
 
-    While batches are small, Spark takes longer to plan one than the driver to stage it.
-    So a call goes on, if it may, with batches of what comes meanwhile. Spark's next
-    range overlaps with theirs then, and what is left of it is the next batch.
+    While batches are small, Spark takes longer to plan one than the driver takes to
+    stage it. So a call goes on, if it may, with batches of the records that arrive
+    meanwhile. Spark's next range then overlaps with theirs, and the rest of it is the
+    next batch.
 
     Args:
-        parts: What it works with.
-        ahead_max: How many offsets a call may go on for behind what Spark has planned;
-            0 if none may. With more than Spark plans at a time it would fall behind.
-        on_planned: Told of each batch that is planned.
-        on_published: Told of each batch that is published.
+        parts: The parts that the driver hands to it.
+        ahead_max: Most offsets that a call may read beyond Spark's plan; 0 for none. If
+            more than Spark plans at a time, Spark would fall behind.
+        on_planned: Called with each planned batch.
+        on_published: Called with each published batch.
     """
 
     def __init__(
@@ -70,16 +70,16 @@ class Bridge:
         on_published: Callable[[BatchReport], None],
     ) -> None:
         self._parts = parts
-        # Ticks need the times between Spark's batches.
+        # Ticks need the time between Spark's batches.
         self._ahead_max = 0 if parts.jobs.layout.keyed else ahead_max
-        #: Batches planned so far that came to be staged, and where they end.
+        #: Number of batches staged so far, and their end offsets.
         self._batches = 0
         self._ends = dict(parts.starts)
-        #: Where Spark's last plan ends.
+        #: End offsets of Spark's last plan.
         self._planned_ends = dict(parts.starts)
-        #: Tasks that Spark can run at a time; executors come and go.
+        #: Tasks that Spark can run at a time; it changes as executors come and go.
         self._slots = 0
-        #: What Spark has yet to hear of.
+        #: Partitions that Spark does not know yet.
         self._new_partitions: set[TopicPartition] = set()
         self._on_planned = on_planned
         self._on_published = on_published
@@ -90,7 +90,7 @@ class Bridge:
         self._ahead = StageAhead(self._coordinator, self._begin)
         self._publishing: Future[None] | None = None
         self._cpu = ProcessCpu(parts.jobs.spark)
-        #: When the driver could begin the next batch.
+        #: Since when the driver could begin the next batch.
         self._free_since = time.monotonic()
         self._ticks = Ticks(
             parts, self._coordinator, on_planned=on_planned, on_published=self._end
@@ -101,22 +101,23 @@ class Bridge:
         self.failure: Exception | None = None
 
     def __call__(self, raw: DataFrame, batch_id: int) -> None:
-        """Stage one batch, and begin to publish it once the one before it is."""
+        """Stage one batch, and begin to publish it after the one before it."""
         with self._in_batch:
             if self._is_ending or self.failure is not None:
                 return
             with self._failure_kept():
-                # Asked in Spark's own thread: the JVM makes one for each that asks.
+                # Ask in Spark's own thread: the JVM makes a thread for each thread that
+                # asks.
                 self._slots = self._parts.jobs.tasks()
                 self._run_planned(raw, batch_id)
                 self._go_on()
 
     def tick(self) -> None:
-        """See to what is to be done while Spark has no batch at hand.
+        """Do the work that is due while Spark has no batch at hand.
 
-        The last batch is seen to its end, and a fence is noticed. Then, if a timer is
-        due, a batch without events is run. To be called often; it looks for both about
-        once a second.
+        It finishes the last batch, and notices a fence. Then, if a timer is due, it
+        runs a tick. Call it often; it checks for a fence and for timers about once a
+        second.
 
         Raises:
             TallyweirError: As a batch does; it is kept in ``failure`` as well.
@@ -134,7 +135,7 @@ class Bridge:
             self._in_batch.release()
 
     def run_all_due(self, is_told_to_stop: Callable[[], bool]) -> None:
-        """See to all that is due by now, the last batch first; where no query runs.
+        """Finish the last batch, then run all due ticks; only while no query runs.
 
         Raises:
             TallyweirError: As a batch does; it is kept in ``failure`` as well.
@@ -148,10 +149,10 @@ class Bridge:
                 self._ticks.run_all_due(is_told_to_stop)
 
     def close(self, through_us: int, is_told_to_stop: Callable[[], bool]) -> bool:
-        """Close what waits for a watermark up to here; where no query runs.
+        """Close what waits for a watermark up to a time; only while no query runs.
 
         Returns:
-            Whether nothing is left; False if it was told to stop before.
+            True if nothing is left; False if it was told to stop before.
 
         Raises:
             TallyweirError: As a batch does; it is kept in ``failure`` as well.
@@ -160,10 +161,10 @@ class Bridge:
             return self._ticks.close(through_us, is_told_to_stop)
 
     def finish(self, timeout_s: float) -> bool:
-        """Begin no further batch; wait for what is at hand.
+        """Begin no further batch; wait for the batches at hand.
 
         Returns:
-            Whether nothing is left to wait for.
+            True if nothing is left to wait for.
 
         Raises:
             TallyweirError: As a batch does; it is kept in ``failure`` as well.
@@ -171,17 +172,17 @@ class Bridge:
         return self._end_publishing(timeout_s, self._ahead.settle)
 
     def begin_no_more(self) -> None:
-        """Begin no further batch; a call that goes on returns soon."""
+        """Begin no further batch; a running call returns soon."""
         self._is_ending = True
 
     def note_partitions(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take note of a topic's partitions: Spark is asked soon about new ones."""
+        """Note the partitions of a topic; if some are new, Spark plans again soon."""
         self._new_partitions = set(partitions) - self._planned_ends.keys()
 
     def end(self, timeout_s: float) -> None:
-        """Wait for what is being published when the query has ended.
+        """Wait for the batch that is being published when the query has ended.
 
-        A batch that could not be published is left to the next start.
+        If that batch cannot be published, the next start does it again.
         """
         with suppress(Exception):
             self._end_publishing(timeout_s, self._ahead.end)
@@ -208,7 +209,7 @@ class Bridge:
         return self._publishing
 
     def _run_planned(self, raw: DataFrame, batch_id: int) -> None:
-        """Run what Spark has planned, less what went before."""
+        """Run the ranges that Spark has planned, without offsets that are done."""
         parts = self._parts
         planned = read_planned_ranges(parts.checkpoint, batch_id, parts.starts)
         self._planned_ends = {one.topic_partition: one.until_offset for one in planned}
@@ -226,7 +227,7 @@ class Bridge:
         self._run(ranges, lambda: parts.jobs.leave_out(raw, done))
 
     def _go_on(self) -> None:
-        """Run batches of what comes, until Spark is to be asked again."""
+        """Run batches of arriving records, until Spark shall plan again."""
         ends_at = time.monotonic() + OWN_BATCHES_S
         while (
             self._offsets_ahead() < self._ahead_max
@@ -243,7 +244,7 @@ class Bridge:
                 self._fence.look_at_rest()
 
     def _offsets_ahead(self) -> int:
-        """Count what was staged behind the end of Spark's last plan."""
+        """Count the offsets that were staged beyond the end of Spark's last plan."""
         ends = self._planned_ends.items()
         return sum(self._ends.get(place, end) - end for place, end in ends)
 
@@ -276,7 +277,7 @@ class Bridge:
         self._end(times, voted.plan, result)
 
     def _measured(self, times: BatchTimes, voted: VotedBatch) -> VotedBatch:
-        """Add to a batch's measures what only the driver knows."""
+        """Add the measures that only the driver knows to a batch."""
         measures = voted.tally.measures + Measures(
             seconds=times.before_publishing(),
             cpu_seconds=self._cpu.spent(),
@@ -314,12 +315,12 @@ class Bridge:
         plan: BatchPlan,
         rejected: Sequence[Rejection],
     ) -> StagedBatch:
-        """Run phase one, and make sure that what it read is still the same topics'.
+        """Run phase one, and check that it has read from the same topics.
 
-        A topic that is deleted and made again would otherwise give other events under
-        the planned offsets. No id is ever given twice, so a topic that has its own
-        when all is read has had it all the time: asked before, nothing more would be
-        known. The broker is asked while the rows are staged.
+        Otherwise a topic that is deleted and created again would give other events
+        under the planned offsets. Kafka never reuses a topic id. So a topic that still
+        has its id after all records are read has had it all the time, and an earlier
+        check would add nothing. The broker answers while the rows are staged.
         """
         answers: list[Callable[[], Mapping[str, str]]] = []
         staged = self._parts.jobs.stage_events(
@@ -343,7 +344,7 @@ class Bridge:
 
 
 def _not_here() -> NoReturn:
-    """Stand for the frame of a batch that Spark has not planned.
+    """Take the place of the frame of a batch that Spark has not planned.
 
     Raises:
         RetryableError: ``DRIVER_STAGE_FAILED``.
@@ -357,12 +358,13 @@ def _not_here() -> NoReturn:
 
 
 def _explain(error: Exception) -> Exception:
-    """Say in our terms that a job of Spark failed; leave every other error as it is.
+    """Turn a failure of a Spark job into our error; return other errors unchanged.
 
-    A worker that was killed or a broker that went away passes by itself. What does
-    not is given up by the driver after a few tries.
+    A killed worker or a lost broker recovers by itself. For other causes, the driver
+    gives up after a few tries.
     """
-    # That Kafka deleted what a task was to read is one; the next start tells it.
+    # One such failure is that Kafka has deleted records of the batch; the next start
+    # reports it.
     if not isinstance(error, SPARK_FAILURES):
         return error
     return RetryableError(

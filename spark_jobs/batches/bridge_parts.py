@@ -1,4 +1,4 @@
-"""What the driver hands to its bridge."""
+"""The parts that the driver hands to its bridge."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_jobs.source.kafka_admin import KafkaAdmin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeParts:
-    """What a bridge works with, all of it belonging to one claim of one epoch."""
+    """The parts of a bridge; all of them belong to one claim of one epoch."""
 
     databases: ClaimedDatabases
     jobs: StageJobs

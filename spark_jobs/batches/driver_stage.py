@@ -1,12 +1,12 @@
-"""Stages small batches in the driver's own process, by the task that Spark runs else.
+"""Stages small batches in the driver's process, by the task that Spark would run.
 
-Of a batch of some hundred records most of the time goes into starting tasks: Python
-workers are handed the task, ask for their IDs, and hand their votes back. So the driver
-takes such a batch's rows and runs the very same task on them. Staging, vote and
+A batch of some hundred records spends most of its time on starting tasks: Spark hands
+the task to Python workers, which ask for their IDs and hand their votes back. So the
+driver takes the rows of such a batch and runs the same task on them. Staging, vote and
 everything after them are the same; only the place differs.
 
-Rows that Spark computes something of are taken from Spark; records as they were read
-are read here.
+If Spark computes columns, the driver takes the rows from Spark. Otherwise it reads the
+records itself.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ from spark_jobs.source.record_reader import ReadRecords, RecordReader, TooManyBy
 from spark_jobs.task.stage_task import StageTask
 from spark_jobs.task.task_worker import AnswersClaims, TaskWorker
 
-#: What the driver holds of a batch's rows at most, as far as can be told before.
+#: Most bytes of a batch's rows that the driver holds, as estimated before it reads
+#: them.
 SMALL_BATCH_BYTES = 64 * 1024 * 1024
 
 #: Spark's count of the records that it has read for a batch.
 _RECORDS = "tallyweir_records"
-#: Spark refuses to send more than this setting allows to a driver.
+#: The setting that limits the bytes that Spark sends to a driver.
 _TOO_LARGE = "spark.driver.maxResultSize"
 
 
 class DriverStage:
-    """Stages small batches, one after the other, for one claim of an epoch.
+    """Stages small batches, one after another, for one claim of an epoch.
 
     Args:
-        offsets_max: How many offsets a small batch has at most.
-        holder: Of the IDs; None if the pipeline looks at none.
-        reader: Of the stream's records, where tasks need them as they were read.
+        offsets_max: Most offsets of a small batch.
+        holder: Holder of the IDs; None if the pipeline does not deduplicate by ID.
+        reader: Reader of the stream's records, if tasks need them as they were read.
     """
 
     def __init__(
@@ -57,17 +58,18 @@ class DriverStage:
         self._offsets_max = offsets_max
         self._reader = reader
         self._worker = TaskWorker(holder)
-        # Spark counts its attempts upwards from 0, so none is ever met by one of these.
+        # Spark counts its attempts upwards from 0, so these numbers never collide with
+        # them.
         self._attempts = itertools.count(-1, -1)
-        #: Of a record, as the last batch was: nobody knows before it is read.
+        #: Bytes of a record, by the last batch: the size is unknown before it is read.
         self._record_bytes = 0.0
 
     def takes(self, plan: BatchPlan) -> bool:
-        """Tell whether a batch is small; a batch run, being no stream, is not."""
+        """Return whether a batch is small; a batch run never is, as it is no stream."""
         return plan.run is None and self._is_small(plan.offsets)
 
     def counted(self, raw: DataFrame) -> DataFrame:
-        """Have Spark count the records where it reads them."""
+        """Let Spark count the records where it reads them."""
         return raw.observe(_RECORDS, F.count(F.lit(1)).alias(_RECORDS))
 
     def stage(
@@ -81,20 +83,21 @@ class DriverStage:
         """Stage a small batch.
 
         Args:
-            events: Makes what the task is to stage of what ``counted`` gave.
-            plan: The batch's.
-            task: What Spark's tasks would run on them.
+            events: Makes the frame of events to stage, with records counted by
+                ``counted``.
+            plan: Plan of the batch.
+            task: The task that Spark would run on them.
             on_read: Called when all records have been read.
 
         Returns:
-            What was staged; None if the rows are too many bytes for a driver or do
-            not come, and nothing is staged.
+            The staged batch. None if the rows are too large for a driver or do not
+            arrive; then nothing is staged.
 
         Raises:
-            TallyweirError: What a task would have stated instead of a vote.
+            TallyweirError: The error that a task would return instead of a vote.
 
         Crash:
-            As of a task: what is staged is not voted for, and nobody will move it.
+            As in a task, the staged rows are not voted for, and are never moved.
         """
         began = time.perf_counter()
         try:
@@ -115,7 +118,7 @@ class DriverStage:
         return StagedBatch(
             votes=[self._run(task, rows)],
             records_read=read.records,
-            # What the task is handed is here already.
+            # The task has its input already, so reading was measured here.
             measures=Measures(
                 steps={"read": StepMeasure(seconds=read_s, seconds_max=read_s)}
             ),
@@ -133,7 +136,8 @@ class DriverStage:
         except TallyweirError:
             raise
         except Exception as error:
-            # Spark would tell of a job that failed. The words may quote a payload.
+            # Spark would report a failed job. The text of the error may quote a
+            # payload.
             raise RetryableError(
                 "DRIVER_STAGE_FAILED",
                 saw=f"The driver could not stage a batch ({type(error).__name__}).",
@@ -143,11 +147,11 @@ class DriverStage:
             ) from error
 
     def await_more(self, timeout_s: float) -> Sequence[OffsetRange] | None:
-        """Wait for records behind those of the last batch.
+        """Wait for records after those of the last batch.
 
         Returns:
-            What has come, to be read next; empty if nothing has. None if there is more
-            than a small batch, or nobody reads ahead.
+            The ranges of records that have arrived, to be read next; empty without any.
+            None if there is more than a small batch, or if no reader reads ahead.
         """
         if self._reader is None:
             return None
@@ -157,12 +161,12 @@ class DriverStage:
         return ranges
 
     def stand_by(self) -> None:
-        """Read nothing ahead while others stage the batches."""
+        """Stop reading ahead while Spark stages the batches."""
         if self._reader is not None:
             self._reader.stand_by()
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self.stand_by()
         self._worker.close()
 
@@ -171,7 +175,7 @@ def _collect(events: DataFrame) -> ReadRecords:
     """Take the rows of a frame from Spark, with its count of the records.
 
     Raises:
-        TooManyBytesError: Spark refuses to send so much.
+        TooManyBytesError: Spark refuses to send so many bytes.
     """
     # One task reads all partitions: starting more takes longer than reading.
     one = events.coalesce(1)
@@ -181,7 +185,7 @@ def _collect(events: DataFrame) -> ReadRecords:
         if _TOO_LARGE not in str(failure):
             raise
         raise TooManyBytesError from failure
-    # An ``Observation`` is told of the action's end, which for ``toArrow`` is before
-    # its job has begun.
+    # An ``Observation`` does not work here: ``toArrow`` signals the end of its action
+    # before its job has begun.
     measured = one._jdf.queryExecution().observedMetrics()  # noqa: SLF001 - as above
     return ReadRecords(rows=rows, records=int(measured.apply(_RECORDS).getLong(0)))

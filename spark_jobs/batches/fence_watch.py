@@ -1,4 +1,4 @@
-"""Tells a driver that its pipeline is another's since, or gone; also one at rest."""
+"""Tells a driver, even one at rest, that it is fenced or its pipeline discarded."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from sinks.protocol.errors import (
 )
 from sinks.protocol.identity import Epoch
 
-#: Seconds between two looks of a driver that has nothing to publish.
+#: Seconds between two checks of a driver that has nothing to publish.
 _LOOK_S = 1.0
 
 
 class FenceWatch:
-    """Looks at the claims; for the thread that plans.
+    """Checks the claims; used by the thread that plans.
 
-    A batch notices by itself that it is fenced. Where no events come there is none, and
-    what an act has left, such as offsets that were moved back, would wait for one.
+    A batch notices by itself that it is fenced. But without events there is no batch,
+    and the effect of an act, such as offsets that were moved back, would have to wait
+    for one.
 
     Args:
-        home: The pipeline's.
-        epoch: That this driver has claimed.
+        home: The pipeline's home.
+        epoch: The epoch that this driver has claimed.
     """
 
     def __init__(self, home: PostgresHome, epoch: Epoch) -> None:
@@ -35,7 +36,7 @@ class FenceWatch:
         self._looks_again_at = 0.0
 
     def look_at_rest(self) -> None:
-        """Look about once a second. A server that is away keeps nobody who rests.
+        """Check about once a second; ignore a server that does not answer.
 
         Raises:
             FencedError: A newer epoch is claimed.
@@ -50,7 +51,7 @@ class FenceWatch:
             return
 
     def name(self, error: Exception) -> Exception:
-        """Tell a driver whose tables are dropped that it is fenced, or discarded."""
+        """Return the fence or discard that explains an error; otherwise the error."""
         if isinstance(error, FencedError):
             return error
         try:

@@ -1,4 +1,4 @@
-"""A pipeline made ready to run: what is the same for every claim within one process."""
+"""A prepared pipeline: everything that is the same for all claims of one process."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class PreparedPipeline:
     recipe: EventFrameRecipe
     layout: HomeLayout
     lookups: Lookups
-    #: Whether tasks need of a stream's records nothing but what is read.
+    #: Whether tasks need only what Kafka has of a stream's records.
     computes_nothing: bool
-    #: What is never shown of its rows.
+    #: Fields of its rows that are never shown.
     redaction: Redaction
-    #: What tasks keep of them; None for nothing.
+    #: Samples that tasks keep of them; None for none.
     sampling: Sampling | None
-    #: Columns that a transform adds.
+    #: Columns that the transform adds.
     added: tuple[str, ...]
 
     @property
@@ -68,13 +68,13 @@ class PreparedPipeline:
         return self.layout.pipeline
 
     def open_home(self, *, run: str | None = None) -> PostgresHome:
-        """Return the home database for one claim; whoever asks closes it."""
+        """Return the home database for one claim; the caller closes it."""
         check_distinct(self.dsns)
         return PostgresHome(self.settings.home_dsn, self.layout, run=run)
 
     @contextmanager
     def opened_databases(self, home: PostgresHome) -> Iterator[ClaimedDatabases]:
-        """Open the databases beside the home for its claim, and finish what is left.
+        """Open the participants for the home's claim, and finish branches in doubt.
 
         Raises:
             TallyweirError: As ``Publisher.start`` does.
@@ -96,12 +96,12 @@ class PreparedPipeline:
 
     @property
     def parallelism(self) -> int:
-        """Tasks that Spark runs at a time now: executors come and go."""
+        """Number of tasks that Spark can run now, with the present executors."""
         return int(self.spark.sparkContext.defaultParallelism)
 
     @property
     def shuffles(self) -> bool:
-        """Whether a batch has tasks that are not one of a partition's."""
+        """Whether a batch has tasks that do not read one partition each."""
         is_transformed = self.recipe.pipeline.transform is not None
         return is_transformed or bool(self.layout.keyed)
 
@@ -115,14 +115,14 @@ class PreparedPipeline:
         tasks: Callable[[], int],
         make_holder: MakeHolder = ClaimHolder,
     ) -> Iterator[StageJobs]:
-        """Open the Spark jobs of a claim, which has a name of its own.
+        """Open the Spark jobs of a claim.
 
         Args:
-            home: For the claim.
-            claim: Its name.
-            places: Of its topics.
-            tasks: Tells how many tasks are to share a batch that Spark shuffles.
-            make_holder: Makes what holds the IDs of a pipeline that looks at them.
+            home: Home database of the claim.
+            claim: Unique name of the claim.
+            places: Places of its topics.
+            tasks: Returns the number of tasks for a batch that Spark shuffles.
+            make_holder: Makes the holder of IDs, if the pipeline deduplicates by ID.
         """
         with ExitStack() as opened:
             claims = None
@@ -176,7 +176,7 @@ class PreparedPipeline:
         return PythonTime("predict" if pipeline.transform is None else "transform")
 
     def _reader(self, places: SourcePlaces) -> RecordReader | None:
-        """Return what reads small batches without Spark, where that is possible."""
+        """Return a reader of small batches without Spark, if that is possible."""
         if not self.computes_nothing or self.recipe.reads_headers:
             return None
         return RecordReader(
@@ -188,21 +188,21 @@ class PreparedPipeline:
 
     @property
     def dsns(self) -> dict[str, str]:
-        """Connection strings of its databases, the home among them, by name."""
+        """Connection strings of its databases by name, including the home."""
         known = {**self.settings.databases, HOME: self.settings.home_dsn}
         return {name: known[name] for name in (HOME, *self.layout.databases)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDatabases:
-    """What one claim publishes to."""
+    """The databases that one claim publishes to."""
 
     home: PostgresHome
     participants: tuple[PostgresParticipant, ...]
     publisher: Publisher
 
     def tidy(self, *, live_from_us: int | None) -> None:
-        """Leave nothing behind that the next batch has no use for."""
+        """Remove everything that the next batch does not need."""
         self.publisher.sweep()
         self.home.tidy(live_from_us=live_from_us)
         for participant in self.participants:
@@ -211,13 +211,13 @@ class ClaimedDatabases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineFiles:
-    """What a pipeline names that is read from files.
+    """A pipeline with the files that it names.
 
     Attributes:
         pipeline: The pipeline.
         path: Its own file.
-        contracts: What its events are read as.
-        models: One for each prediction.
+        contracts: Contracts of its events.
+        models: One model for each prediction.
     """
 
     pipeline: Pipeline
@@ -227,18 +227,18 @@ class PipelineFiles:
 
     @property
     def text(self) -> str | None:
-        """The pipeline file, if it is YAML; it says where things are, never secrets."""
+        """Text of the pipeline file, if it is YAML; it never has secrets."""
         if self.path.suffix == ".py":
             return None
         return self.path.read_text("utf-8")
 
 
 def read_pipeline_files(pipeline: Pipeline, path: Path) -> PipelineFiles:
-    """Read the files beside a pipeline file; no server is asked for anything.
+    """Read the files that a pipeline names; this needs no server.
 
     Raises:
         ContractError: A contract cannot be used.
-        ConfigurationError: A model cannot be.
+        ConfigurationError: A model cannot be used.
     """
     return PipelineFiles(
         pipeline=pipeline,
@@ -256,12 +256,12 @@ def prepare_pipeline(
     """Start Spark and check the pipeline against its contracts and lookup tables.
 
     Args:
-        settings: Where things are.
-        files: The pipeline, and what it names.
-        readers: One for each lookup; by default they are read where they are.
+        settings: Settings of the driver.
+        files: The pipeline, and the files that it names.
+        readers: One reader for each lookup; by default, readers of their real sources.
 
     Raises:
-        ConfigurationError: Something in a file must be changed.
+        ConfigurationError: A file has a mistake.
         RetryableError: A lookup table could not be read.
     """
     shadows = find_shadow_tables(settings.home_dsn, files.pipeline.name)
@@ -305,7 +305,7 @@ def prepare_pipeline(
 def _added(
     pipeline: Pipeline, contracts: EventContracts, columns: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the columns that a transform adds, of all that an event has."""
+    """Return those columns of an event that the transform adds."""
     known = {one.name for one in contracts.fields}
     known.update(name for one in pipeline.enrich for name in one.select)
     known.update(name for one in pipeline.predict for name in one.new_columns)

@@ -42,20 +42,20 @@ from spark_jobs.task.samples import Sampling
 from spark_jobs.task.stage_task import VOTE_SCHEMA, StageTask
 from spark_jobs.task.verdicts import Rules
 
-#: How often a batch is staged at most.
+#: Most times that a batch is staged.
 _STAGINGS_MAX = 5
 _NO_ROUND = 0
 
 
 def _nobody_asks() -> None:
-    """Stand for whoever wants to know when records have been read."""
+    """Do nothing when records have been read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageJobs:
-    """Runs them for one claim of one epoch; each collects the votes of its tasks.
+    """Runs the Spark jobs of one claim; each job collects the votes of its tasks.
 
-    Who planned the batch, a stream's trigger or a batch run, is no matter to them.
+    The jobs are the same for a batch of a stream and for a batch run.
     """
 
     spark: SparkSession
@@ -63,40 +63,40 @@ class StageJobs:
     layout: HomeLayout
     recipe: EventFrameRecipe
     lookups: Lookups
-    #: What the events' positions are noted under.
+    #: Topics under which the positions of events are noted.
     places: SourcePlaces
-    #: Whom tasks ask for IDs; None if the pipeline looks at none.
+    #: Answers claims of IDs by tasks; None if the pipeline does not deduplicate by ID.
     claims: IdClaims | None
-    #: Takes the small batches.
+    #: Stages the small batches.
     driver_stage: DriverStage
-    #: All that is staged of a stream's records, where Spark computes nothing of them.
+    #: Columns that tasks need of a stream's records; None if Spark computes some.
     as_read: Sequence[Column] | None
-    #: Tells how many tasks Spark runs at a time now.
+    #: Returns the number of tasks that Spark can run now.
     tasks: Callable[[], int]
-    #: None if the pipeline has no Python of its own, nor models.
+    #: Measures the pipeline's own Python and models; None if it has neither.
     python_time: PythonTime | None
-    #: What is never shown of the rows.
+    #: Fields of the rows that are never shown.
     redaction: Redaction
-    #: What is kept of them for people to look at; None for nothing.
+    #: Samples of the rows that are kept for people; None for none.
     sampling: Sampling | None
 
     @property
     def versions(self) -> dict[str, str]:
-        """What the events are enriched with, for the ledger."""
+        """Versions of lookups and models, for the ledger."""
         return {**self.lookups.versions, **self.recipe.model_versions}
 
     def choose_columns(self, stream: DataFrame) -> DataFrame:
-        """Leave out of a stream's records what nobody asks for.
+        """Select only the columns of a stream's records that tasks need.
 
-        Chosen for each batch, columns would be copied once more: Spark copies what a
-        stream gives to a batch, and that again where anything is chosen of it.
+        Selecting them in each batch would copy them once more: Spark copies the columns
+        of a stream into a batch, and copies them again if the batch selects some.
         """
         return stream if self.as_read is None else stream.select(*self.as_read)
 
     def leave_out(
         self, records: DataFrame, before: Mapping[TopicPartition, int]
     ) -> DataFrame:
-        """Leave out of a stream's chosen columns the records before some offsets."""
+        """Filter out records before some offsets, after ``choose_columns``."""
         place, offset = F.col(PLACE), F.col(OFFSET)
         if self.as_read is None:
             place, offset = self.places.column(), F.col("offset")
@@ -113,24 +113,24 @@ class StageJobs:
         *,
         on_read: Callable[[], None] = _nobody_asks,
     ) -> StagedBatch:
-        """Run phase one, and again until what was staged can be relied on.
+        """Run phase one, and repeat it until its result is reliable.
 
-        An executor that is lost takes its shuffled rows along. Spark reads the source
-        again for them, for other tasks than those that had the rows already, and adds
-        what it reads to the same observation. So a count above that of the tasks is
-        what a lost executor leaves, or the sign of lost rows: only the second comes
-        back when the batch is staged again, and is left to ``tally_votes``.
+        When an executor is lost, its shuffled rows are lost too. Spark reads the source
+        again for other tasks than those that had the rows already, and adds these
+        records to the same observation. So a count above that of the tasks means a lost
+        executor, or lost rows. Only lost rows give such a count again when the batch is
+        staged again; ``tally_votes`` handles them.
 
         Args:
-            records: Makes a frame of the batch's records, as Spark's source gives
-                them. Asked for where they are not read otherwise.
+            records: Makes a frame of the batch's records, as Spark's source gives them.
+                Not called if the driver reads the records itself.
             plan: The batch's.
-            rejected: What tables have refused of it so far.
-            on_read: Called each time when all records have been read.
+            rejected: Rows of the batch that tables have refused so far.
+            on_read: Called each time that all records have been read.
 
         Raises:
             RetryableError: ``STAGING_UNSETTLED``.
-            TallyweirError: What a task has stated instead of a vote.
+            TallyweirError: The error that a task has returned instead of a vote.
         """
         claim_round = self.begin_claims(plan)
         for _ in range(_STAGINGS_MAX):
@@ -165,7 +165,7 @@ class StageJobs:
         on_read: Callable[[], None],
     ) -> StagedBatch:
         is_transformed = self.recipe.pipeline.transform is not None
-        # Users' code is kept out of the driver, and so are the rows it makes.
+        # Users' code, and the rows that it makes, must not run in the driver.
         if not is_transformed and self.driver_stage.takes(plan):
             counted = self.driver_stage.counted
             staged = self.driver_stage.stage(
@@ -183,7 +183,7 @@ class StageJobs:
             records(), plan, lambda rows: rows.observe(observation, count)
         )
         if is_transformed:
-            # All copies of an event, which a transform may double, must meet.
+            # A transform may copy an event; all copies must reach the same task.
             tasks = self.tasks()
             share = F.pmod(F.xxhash64(PLACE, OFFSET), F.lit(tasks))
             events = events.repartitionById(tasks, share.cast("int"))
@@ -210,12 +210,12 @@ class StageJobs:
         plan: BatchPlan,
         counted: Callable[[DataFrame], DataFrame],
     ) -> DataFrame:
-        """Return what is staged of a batch's records, wherever the task runs.
+        """Return the events to stage of a batch's records, wherever the task runs.
 
         Args:
-            raw: The records, as ``choose_columns`` leaves those of a stream.
+            raw: The records; those of a stream as ``choose_columns`` returns them.
             plan: The batch's.
-            counted: Has Spark count the rows of a frame.
+            counted: Lets Spark count the rows of a frame.
         """
         if self.as_read is not None and plan.run is None:
             return counted(raw)
@@ -261,10 +261,10 @@ class StageJobs:
         return self.layout.expired_before_us(plan.watermark_us)
 
     def read_ids_ahead(self, progress: Progress) -> None:
-        """Have the IDs read that the next batch will be held against.
+        """Begin to read the IDs that the next batch needs.
 
-        It takes seconds where there are many, and Spark takes as long to plan the first
-        batch of a query.
+        Reading many IDs takes seconds, and Spark takes as long to plan the first batch
+        of a query.
         """
         if self.claims is not None:
             self.claims.holder.begin(
@@ -272,24 +272,24 @@ class StageJobs:
             )
 
     def begin_claims(self, plan: BatchPlan) -> int:
-        """Begin a round of claims for a batch; forget the rounds before it."""
+        """Begin a round of claims for a batch, and forget former rounds."""
         if self.claims is None:
             return _NO_ROUND
         return self.claims.holder.begin(terms_of(plan, self.layout))
 
     def _review_claims(self, plan: BatchPlan, staged: StagedBatch) -> int | None:
-        """Return the round to stage the batch in again, if it must be."""
+        """Return a new round if the batch must be staged again; otherwise None."""
         if self.claims is None:
             return None
         return self.claims.holder.review(
             sum(vote.ids for vote in staged.votes),
-            # A run gives the same rows whenever it is run: of several events of one
-            # ID the first counts, and not the one whose task was the quickest.
+            # A run must give the same rows each time: if several events have one ID,
+            # the first one counts, not the one of the fastest task.
             in_order=plan.run is not None,
         )
 
     def _with_searches(self, staged: StagedBatch) -> StagedBatch:
-        """Add what looking the batch's IDs up took."""
+        """Add the measures of the lookups of the batch's IDs."""
         if self.claims is None:
             return staged
         searches = Measures(ids=self.claims.holder.searches())
@@ -337,10 +337,10 @@ class StageJobs:
 
 
 def time_bounds(source: Source, now_us: int) -> tuple[int | None, int]:
-    """Return the earliest event time that is alive, if there is one, and the latest.
+    """Return the earliest valid event time, if it is bounded, and the latest.
 
-    Both are counted from the database's clock when the batch was planned, so they are
-    the same whenever it is staged.
+    Both are relative to the database's clock when the batch was planned, so they are
+    the same each time it is staged.
     """
     earliest_us = None
     if source.past_bound is not None:

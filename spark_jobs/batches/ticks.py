@@ -1,4 +1,4 @@
-"""Ticks: batches without events, for what is due all the same."""
+"""Ticks: batches without events, which run because something is due."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from sinks.protocol.votes import NOTHING_STAGED
 from spark_jobs.batches.batch_report import BatchTimes
 from spark_jobs.batches.bridge_parts import BridgeParts
 
-#: Seconds between two looks for timers that are due.
+#: Seconds between two checks for due timers.
 _LOOK_S = 1.0
 
 
 class Ticks:
-    """Runs the ticks of one claim, while no batch is at hand.
+    """Runs the ticks of one claim while no batch is at hand.
 
     Args:
-        parts: What a bridge works with.
-        coordinator: The bridge's.
-        on_planned: Told of each tick that is planned.
-        on_published: Told of each tick that is published.
+        parts: Parts of the bridge.
+        coordinator: Coordinator of the bridge.
+        on_planned: Called with each planned tick.
+        on_published: Called with each published tick.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Ticks:
         self._looks_again_at = 0.0
 
     def run_due(self) -> None:
-        """Run a tick if a timer is due; looked for about once a second.
+        """Run a tick if a timer is due; check about once a second.
 
         Raises:
             TallyweirError: As a batch does.
@@ -56,10 +56,10 @@ class Ticks:
         self._run_next()
 
     def run_all_due(self, is_told_to_stop: Callable[[], bool]) -> None:
-        """Run ticks until no timer is due any more that is by now.
+        """Run ticks until all timers that are due now have fired.
 
-        All of them are planned at one moment of the clock, so a timer that a function
-        sets for a moment after it stays.
+        All these ticks are planned at the same moment of the clock, so a timer that a
+        function sets for a later moment stays.
 
         Args:
             is_told_to_stop: Asked before each tick.
@@ -74,23 +74,23 @@ class Ticks:
             pass
 
     def close(self, through_us: int, is_told_to_stop: Callable[[], bool]) -> bool:
-        """Run ticks until nothing is open any more that waits for a watermark.
+        """Run ticks until nothing open waits for a watermark any more.
 
-        Timers in event time that these ticks set are fired as well, if they are due by
-        then. Timers of the clock stay: functions may set them again for ever.
+        Timers in event time that these ticks set fire as well, if they are due by then.
+        Timers of the clock stay: functions may set them again without end.
 
         Args:
-            through_us: Up to where the watermark is moved.
+            through_us: The time that the watermark is moved to.
             is_told_to_stop: Asked before each tick.
 
         Returns:
-            Whether nothing is left; False if it was told to stop before.
+            True if nothing is left; False if it was told to stop before.
 
         Raises:
             TallyweirError: As a batch does.
 
         Crash:
-            Each tick is a batch. Whoever asks again closes what is left.
+            Each tick is a batch of its own. The next call closes the rest.
         """
         while not is_told_to_stop():
             if not self._run_next(closes_through_us=through_us):
@@ -114,7 +114,7 @@ class Ticks:
     def _plan(
         self, closes_through_us: int | None, now_us: int | None
     ) -> BatchPlan | None:
-        """Plan a tick, for now unless it is told when; None while nothing is due."""
+        """Plan a tick for now, or for a given time; None while nothing is due."""
         parts = self._parts
         progress = parts.home.read_progress()
         check_epoch(parts.epoch, progress.newest_epoch)

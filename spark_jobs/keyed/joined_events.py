@@ -1,14 +1,14 @@
-"""Joins as keyed state: events wait for partners until the watermark says none comes.
+"""Joins as keyed state: events wait for partners until the watermark excludes any.
 
-An event that the batch brings is held against those of the other side that wait under
-its key, and waits itself as long as a partner may come that is not late. So the pairs
-of events that are in time do not depend on the order in which they come, nor on the
-batches; a late event is paired with what still waits. With every pair both sides are
-marked, and whoever leaves without a mark has had none: an event is never in a pair and
-in a row of its own.
+A new event is compared with the events of the other side that wait under its key, and
+then waits itself as long as a partner may come that is not late. So the pairs of events
+that are in time depend neither on their order nor on the batches. A late event is
+paired with the events that still wait. Each pair marks both of its events, and an event
+that leaves without a mark was in no pair: an event is never both in a pair and in a row
+of its own.
 
-The bounds are those of an interval join as Apache Flink defines it: the right event is
-at most ``before`` earlier and ``after`` later than the left one, both ends included.
+The bounds are those of an interval join in Apache Flink: the right event is at most
+``before`` earlier and at most ``after`` later than the left one, both ends included.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WITH_OWN_ROWS = {
 
 
 class _Form(NamedTuple):
-    """How values of a type, as Arrow gives them, are kept as JSON."""
+    """How Arrow values of a type are kept as JSON, and shown again."""
 
     keep: Callable[[Any], Json]
     show: Callable[[Json], Any]
@@ -72,16 +72,17 @@ def as_stateful(
     """Return an output with the function that makes its rows.
 
     Args:
-        output: One that is stateful already stays as it is.
-        number: Of the output in its pipeline.
-        event_time: The pipeline's.
-        types: Postgres types, by name, of at least the event columns that it selects.
+        output: The output; one that is stateful already stays unchanged.
+        number: Number of the output in its pipeline.
+        event_time: Event-time column of the pipeline.
+        types: Postgres types by name, at least of the event columns that it selects.
     """
     if isinstance(output, StatefulOutput):
         return output
     sides = {name: side_column(number, name) for name in output.sides}
     selected = [of for side in output.sides.values() for of in side.select.values()]
-    # A left event waits for those after it, a right one for those before which it is.
+    # A left event waits for right ones up to ``after`` later, a right event for left
+    # ones up to ``before`` later.
     waits_us = {
         "left": in_microseconds(output.bounds.after),
         "right": in_microseconds(output.bounds.before),
@@ -111,10 +112,10 @@ class _Waiting:
     """An event that may still find partners.
 
     Attributes:
-        at_us: Its time, microseconds since 1970.
-        place: Topic, partition and offset: what it is told from others by.
-        row: What rows get of it, as it is kept.
-        is_matched: Whether it is in a pair.
+        at_us: Its event time in microseconds since 1970.
+        place: Its identity: topic, partition and offset.
+        row: Its values for result rows, as kept in JSON.
+        is_matched: It is in a pair.
     """
 
     at_us: int
@@ -129,10 +130,10 @@ class _Pairing:
 
     Attributes:
         output: The join.
-        event_time: The pipeline's.
-        sides: The columns that say which sides an event is on.
+        event_time: Event-time column of the pipeline.
+        sides: The columns that say on which sides an event is.
         types: Postgres types of event columns.
-        waits_us: How long events of a side wait for partners.
+        waits_us: How long the events of a side wait for partners.
     """
 
     output: JoinOutput
@@ -150,7 +151,7 @@ class _Pairing:
         watermark: datetime | None,
     ) -> Iterator[Mapping[str, Any]]:
         waiting = _read(state[_WAITING].value)
-        # Null is equal to nothing, so there is nothing to wait for.
+        # Null equals nothing, so an event with a null key has no partner.
         is_hopeless = None in key
         for event in events.to_pylist():
             for name, column in self.sides.items():
@@ -189,10 +190,10 @@ class _Pairing:
     def _let_go(
         self, waiting: dict[str, list[_Waiting]], now_us: float
     ) -> Iterator[dict[str, Any]]:
-        """Keep those whose partners may still be in time; others leave."""
+        """Keep events whose partners may still be in time; the others leave."""
         with_own_rows = _WITH_OWN_ROWS[self.output.unmatched]
         for name, held in waiting.items():
-            # Earlier ones have no partner any more that could still be in time.
+            # No partner of an earlier event can still be in time.
             earliest_us = now_us - self.waits_us[name]
             if name in with_own_rows:
                 for one in held:
@@ -215,7 +216,7 @@ class _Pairing:
         return value if form is None or value is None else form.keep(value)
 
     def _shown(self, name: str, one: _Waiting) -> dict[str, Any]:
-        """Return the row's part of an event; what it was kept without is null."""
+        """Return the event's part of a row; null for values that were not kept."""
         part = {}
         for column, of_event in self.output.sides[name].select.items():
             value = one.row.get(column)

@@ -20,7 +20,7 @@ _ARROW_TYPES: Mapping[str, pa.DataType] = {
     "date": pa.date32(),
     "double precision": pa.float64(),
     "integer": pa.int32(),
-    # As text, the way that it is staged.
+    # Text, as it is staged.
     "jsonb": pa.string(),
     "real": pa.float32(),
     "smallint": pa.int16(),
@@ -31,7 +31,7 @@ _ARROW_TYPES: Mapping[str, pa.DataType] = {
 
 
 class JsonText(str):
-    """A nested value that is JSON already, as an event's are."""
+    """A nested value that is JSON text already, as in events."""
 
     __slots__ = ()
 
@@ -42,8 +42,8 @@ def tables_by_key(
     """Yield each key with the table of its events, in the order of the rows.
 
     Args:
-        columns: What the rows hold, without the last value.
-        rows: Ordered by key, which is the last value of each.
+        columns: Columns of the rows, without the last value.
+        rows: Rows ordered by key, which is the last value of each.
     """
     first = 0
     whole = _table(columns, rows)
@@ -54,18 +54,18 @@ def tables_by_key(
 
 
 def no_events(columns: Sequence[Column]) -> pa.Table:
-    """Return the table of a key that has a timer only."""
+    """Return the empty table of a key that has only a timer."""
     return _table(columns, ())
 
 
 def result_table(
     columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]
 ) -> pa.Table:
-    """Turn result rows into the columns that are staged.
+    """Turn result rows into the staged columns.
 
     Raises:
         TypeError, ValueError, OverflowError: A value is not of its column's type, or
-            none that Postgres can hold.
+            Postgres cannot hold it.
     """
     arrays = [
         pa.array([_staged(row.get(c.name), c) for row in rows], _arrow_type(c))
@@ -100,7 +100,7 @@ def _table(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pa.Tab
 
 
 def _numeric(values: list[Any]) -> pa.Array:
-    """Choose digits enough for the values; a column of nothing has some."""
+    """Choose enough digits for the values; a column of nulls gets a default."""
     if all(value is None for value in values):
         return pa.array(values, pa.decimal128(38, 9))
     return pa.array(values)

@@ -1,8 +1,8 @@
 """Phase 2b of the batch protocol, as one Spark task runs it on an executor.
 
-A task has the keys of its shards: it reads what phase one has staged and voted for,
-the state of these keys and the timers that are due, calls the functions, and stages
-what they return and change. Like in phase one, only its vote makes any of it count.
+A task has the keys of its shards. It reads the events that phase one has staged and
+voted for, the state of these keys, and the due timers. It calls the functions, and
+stages what they return and change. As in phase one, only its vote makes this count.
 """
 
 from __future__ import annotations
@@ -50,20 +50,21 @@ from spark_jobs.task.samples import Sampling, sample_results
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyTask:
-    """All that a task must know; travels to the executors with each batch.
+    """Everything that a task must know; Spark sends it to executors with each batch.
 
     Attributes:
         outputs: Each stateful output with its tables.
         pipeline: Name of the pipeline.
-        claim: The driver's.
+        claim: Claim of the driver.
         voted: The attempts of phase one that voted.
-        sequence: What the batch will be published as.
-        watermark_us: After the batch.
+        sequence: Sequence under which the batch will be published.
+        watermark_us: Watermark after the batch.
         planned_at_us: The database's clock at planning, which functions see as now.
-        fires_clock_through_us: Until when timers of the clock are due; None for none.
-        shards: Into how many keys are spread.
-        tasks: How many share them.
-        sampling: What is kept of the rows for people to look at; None for nothing.
+        fires_clock_through_us: Time up to which timers of the clock are due; None for
+            none.
+        shards: Number of shards of the keys.
+        tasks: Number of tasks that share the shards.
+        sampling: Samples of the rows that are kept for people; None for none.
     """
 
     outputs: Sequence[tuple[StatefulOutput, KeyedTable]]
@@ -80,14 +81,14 @@ class KeyTask:
 
     @property
     def timers_through(self) -> Mapping[str, datetime | None]:
-        """Until when timers of each clock are due."""
+        """Time up to which timers of each clock are due."""
         return {
             EVENT: to_datetime(self.watermark_us),
             PROCESSING: to_datetime(self.fires_clock_through_us),
         }
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-        """Work on the shards of the tasks whose numbers arrive; yield the vote."""
+        """Process the shards of the tasks whose numbers arrive; yield the vote."""
         numbers = [n for batch in batches for n in batch.column(0).to_pylist()]
         shards = [n for n in range(self.shards) if n % self.tasks in numbers]
         try:
@@ -142,7 +143,7 @@ class KeyTask:
             consumed=consumed,
             staged=writer.rows,
             rows={work.table.table: len(work.rows) for work in worked},
-            # How evenly phase one was shared out is told by its own tasks.
+            # The tasks of phase one report how evenly they shared its work.
             measures=replace(clock.measures(), task_seconds=()) + figures.measures(),
             samples=join_samples(
                 sample_results(self.sampling, work.table, work.rows) for work in worked
@@ -151,7 +152,7 @@ class KeyTask:
 
 
 class _OutputWork:
-    """One stateful output in one task: what its function did with each key."""
+    """One stateful output in one task, with the results of its function by key."""
 
     def __init__(
         self,
@@ -256,7 +257,7 @@ class _OutputWork:
 
 @contextmanager
 def _users_code(output: StatefulOutput) -> Iterator[None]:
-    """Explain what a user's function raises, without quoting what it worked on."""
+    """Explain an error of a user's function without quoting its message."""
     try:
         yield
     except TallyweirError:
@@ -281,5 +282,5 @@ def _after(instant_us: int, duration: timedelta) -> datetime:
     return to_datetime(instant_us) + duration
 
 
-#: Kept over tasks and batches of one Python worker.
+#: One connection for all tasks and batches of a Python worker.
 _connection = KeptConnection()

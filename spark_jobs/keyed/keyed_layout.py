@@ -1,4 +1,4 @@
-"""What a stateful output's tables look like in Postgres."""
+"""Describes the tables of a stateful output in Postgres."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def keyed_table(
 
     Args:
         output: The output.
-        staging: Where phase one puts its events.
-        event_columns: What its function gets of them.
+        staging: Staging table of its events.
+        event_columns: Columns of events that its function gets.
         types: Postgres types of all columns of an event.
 
     Raises:
-        ConfigurationError: ``KEY_TYPE``: a key's values could be spelt in two ways.
+        ConfigurationError: ``KEY_TYPE``: values of a key could have two spellings.
     """
     for name in output.key:
         if types[name] not in KEY_TYPES:

@@ -1,7 +1,7 @@
-"""The state of one key in a function's hands, and what it changed of it.
+"""Handles that let a function read and change the state of one key.
 
-Values are whatever JSON holds. A handle reads what it is asked for and nothing else,
-and notes the net change: an entry that is set twice is written once.
+Values are JSON values. A handle reads only what the function asks for, and notes the
+net change: an entry that is set twice is written once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOT_TEXT = "\x00"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChange:
-    """One row of a key's state that is to be written or deleted.
+    """One row of a key's state to write or delete.
 
     ``change`` is ``put``, ``delete``, or ``clear`` for all entries of the name.
     """
@@ -39,7 +39,7 @@ class StateChange:
 
 
 class StateReader(Protocol):
-    """What the stored state of one output is read by."""
+    """Reads the stored state of one output."""
 
     def read_entry(self, key: str, name: str, entry: str) -> StoredValue | None: ...
 
@@ -48,17 +48,17 @@ class StateReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateVersion:
-    """What stored values mean now, and how older ones come to mean it."""
+    """The current version of stored values, and the migration of older ones."""
 
     number: int
     migrate: Callable[[str, Json, int], Json] | None
 
     def is_old(self, stored: StoredValue) -> bool:
-        """Whether a value has to be migrated.
+        """Return whether a value needs migration.
 
         Raises:
-            ConfigurationError: ``STATE_VERSION``: it is of a newer version, or nobody
-                says what to do with an older one.
+            ConfigurationError: ``STATE_VERSION``: the value is of a newer version, or
+                of an older one without a migrate function.
         """
         if stored.schema_version == self.number:
             return False
@@ -75,7 +75,7 @@ class StateVersion:
 
 
 class _Entries:
-    """The entries of one name of one key: what is stored, and what is changed."""
+    """The entries of one name of one key: stored values and changes."""
 
     def __init__(
         self, key: str, name: str, reader: StateReader, version: StateVersion
@@ -91,9 +91,9 @@ class _Entries:
         self._changed: set[str] = set()
 
     def take(self, stored: StoredValue | None) -> None:
-        """Take note of an entry as it is stored; an old one is written anew.
+        """Note an entry as it is stored; migrate and write back an old one.
 
-        None stands for a single value that is not there.
+        None stands for a single value that does not exist.
         """
         if stored is None:
             self._absent.add("")
@@ -166,9 +166,9 @@ class ValueHandle:
 
     @property
     def value(self) -> Json:
-        """The value; the default until it is set, and once it is cleared or expired.
+        """The value; the default before it is set, and after it is cleared or expires.
 
-        To change it, set it: a list that is changed in place is not written.
+        To change it, assign to it: a list that is changed in place is not written.
         """
         return self._entries.get("", self._default)
 
@@ -182,7 +182,7 @@ class ValueHandle:
 
 
 class MapHandle:
-    """A map of a key; reading or writing an entry touches no other."""
+    """A map of a key; reading or writing one entry touches no other entry."""
 
     def __init__(self, entries: _Entries) -> None:
         self._entries = entries
@@ -206,8 +206,8 @@ class MapHandle:
         """Set an entry.
 
         Raises:
-            TypeError, ValueError: Its key is no text that Postgres can keep.
-            EntryTooLongError: Its key is too long.
+            TypeError, ValueError: The entry's key is not text that Postgres can store.
+            EntryTooLongError: The entry's key is too long.
         """
         self._entries.put(_check_text(entry), value)
 
@@ -226,7 +226,7 @@ class MapHandle:
 class ListHandle:
     """A list of a key; appending reads nothing.
 
-    Elements stand in the order of batches, and of appending within one.
+    Elements are in the order of batches, and within a batch in the order of appending.
     """
 
     def __init__(self, entries: _Entries, sequence: int) -> None:
@@ -244,7 +244,7 @@ class ListHandle:
         return list(self._entries.all().values())
 
     def replace(self, values: list[Json]) -> None:
-        """Put other elements in the place of all."""
+        """Replace all elements."""
         self._entries.clear()
         for value in values:
             self.append(value)
@@ -262,10 +262,10 @@ class KeyState(Mapping[str, Handle]):
 
     Args:
         key: As it is stored.
-        kinds: What is declared.
-        reader: Where what is stored is read.
-        version: Of its meaning.
-        sequence: Of the batch; elements that it appends come behind all others.
+        kinds: Declared kinds of state by name.
+        reader: Reads the stored state.
+        version: Version of the state.
+        sequence: Sequence of the batch; the elements that it appends follow all others.
     """
 
     def __init__(
@@ -290,14 +290,14 @@ class KeyState(Mapping[str, Handle]):
                     self._handles[name] = ListHandle(entries, sequence)
 
     def take(self, name: str, stored: StoredValue | None) -> None:
-        """Take note of a value that was read ahead, or that there is none."""
+        """Note a value that was read ahead, or that it does not exist."""
         self._entries[name].take(stored)
 
     def changes(self) -> list[StateChange]:
         """Return the net changes, each entry at most once.
 
         Raises:
-            TypeError, ValueError: A value is nothing that JSON holds.
+            TypeError, ValueError: A value is not a JSON value.
         """
         return [one for entries in self._entries.values() for one in entries.changes()]
 
@@ -312,7 +312,7 @@ class KeyState(Mapping[str, Handle]):
 
 
 def _encode(value: Json) -> str:
-    # Escaped, so that it is text for Postgres whatever is in it.
+    # Escape non-ASCII characters, so that Postgres accepts any text.
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 

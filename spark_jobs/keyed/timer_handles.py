@@ -1,4 +1,4 @@
-"""The timers of one key in a function's hands, and what it changed of them."""
+"""Handles that let a function read and change the timers of one key."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PROCESSING = "processing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiredTimer:
-    """A timer whose time has come. It is gone, unless it is set again."""
+    """A timer whose time has come. It is deleted unless it is set again."""
 
     name: str
-    #: When it was set for.
+    #: The moment that it was set for.
     at: datetime
     #: ``event`` or ``processing``.
     clock: str
@@ -26,7 +26,7 @@ class FiredTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerChange:
-    """A timer that is set, or gone where ``fires_at`` is None."""
+    """A timer that is set, or deleted if ``fires_at`` is None."""
 
     name: str
     clock: str
@@ -36,12 +36,12 @@ class TimerChange:
 class FiredTimers(Sequence[FiredTimer]):
     """The timers of one key that are due in a call, in the order of their times.
 
-    What it shows has fired. A timer that is set again or cancelled before it was shown
-    is another timer, or none: it leaves, unless it is due at its new moment as well.
+    A timer that it has shown has fired. If a timer is set again or cancelled before it
+    is shown, it leaves the sequence, unless it is due at its new moment as well.
 
     Args:
-        due: Those that are due when the call begins.
-        through: Until when timers of each clock are due.
+        due: Timers that are due when the call begins.
+        through: Time up to which timers of each clock are due.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class FiredTimers(Sequence[FiredTimer]):
         self._through = through
 
     def __iter__(self) -> Iterator[FiredTimer]:
-        # What the caller does with one may take another one away.
+        # While the caller handles one timer, it may remove another.
         for timer in self._in_order():
             if self._due.get(timer.name) is timer:
                 self._shown.add(timer.name)
@@ -71,7 +71,7 @@ class FiredTimers(Sequence[FiredTimer]):
         return self._in_order()[index]
 
     def replace(self, timer: FiredTimer) -> None:
-        """Let a timer take the place of the one of its name that is due, if any."""
+        """Replace the due timer of the same name, if there is one."""
         if timer.name not in self._due:
             return
         through = self._through[timer.clock]
@@ -82,11 +82,11 @@ class FiredTimers(Sequence[FiredTimer]):
             self.drop(timer.name)
 
     def drop(self, name: str) -> None:
-        """Take a timer away, if it is due."""
+        """Remove a timer if it is due."""
         self._due.pop(name, None)
 
     def has_shown(self, name: str) -> bool:
-        """Whether a timer has fired, and was not set again since."""
+        """Return whether a timer has fired, and was not set again since."""
         return name in self._due and name in self._shown
 
     def _in_order(self) -> list[FiredTimer]:
@@ -97,14 +97,15 @@ class KeyTimers:
     """The timers of one key.
 
     Args:
-        due: Those that are due in this batch.
+        due: Timers that are due in this batch.
         key: As it is stored.
         now: The database's clock when the batch was planned.
-        through: Until when timers of each clock are due in this batch; None for none.
+        through: Time up to which timers of each clock are due in this batch; None for
+            none.
 
     Attributes:
-        fired: Those that are due, and are not set again or cancelled by this call.
-        now: The database's clock when the batch was planned; the same at every try.
+        fired: Due timers that this call has not set again or cancelled.
+        now: The database's clock when the batch was planned; the same at every attempt.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class KeyTimers:
         self._changes = {timer.name: _gone(timer.name, timer.clock) for timer in due}
 
     def set_event_time(self, name: str, at: datetime) -> None:
-        """Fire once the watermark has come to a moment; set again, it moves.
+        """Set a timer for when the watermark reaches a moment, or move it.
 
         Raises:
             ValueError: The moment has no time zone, or the name a zero character.
@@ -130,7 +131,7 @@ class KeyTimers:
         self._set(name, EVENT, at)
 
     def set_processing_time(self, name: str, at: datetime) -> None:
-        """Fire once the database's clock has come to a moment; set again, it moves.
+        """Set a timer for when the database's clock reaches a moment, or move it.
 
         Raises:
             ValueError: The moment has no time zone, or the name a zero character.
@@ -139,7 +140,7 @@ class KeyTimers:
         self._set(name, PROCESSING, at)
 
     def cancel(self, name: str) -> None:
-        """Forget a timer, if it is set.
+        """Cancel a timer if it is set.
 
         Raises:
             ValueError: The name has a zero character.

@@ -1,6 +1,6 @@
-"""A pipeline on a captured slice of its topic, stage by stage: what notebooks import.
+"""Runs a pipeline on a captured slice of its topic, stage by stage, for notebooks.
 
-``tallyweir notebook`` captures a slice and opens a notebook beside it. There::
+``tallyweir notebook`` captures a slice and opens a notebook next to it. There::
 
     from spark_jobs.notebook import open_slice
 
@@ -11,7 +11,7 @@
     published = stages.dry_publish()
     stages.compare_with_committed().rows
 
-Each stage is the product's own code on the slice's records. Nothing here writes to
+Each stage runs the product's own code on the slice's records. Nothing here writes to
 Kafka or to a database of the pipeline.
 """
 

@@ -18,7 +18,7 @@ from spark_jobs.pipeline import load_pipeline
 
 
 def main() -> int:
-    """Capture a slice, say on stdout what is in it, and return the exit code."""
+    """Capture a slice, print its content on stdout, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spark_jobs.notebook")
     parser.add_argument("pipeline", type=Path)
     parser.add_argument("--output", type=Path, required=True)
@@ -43,7 +43,7 @@ def main() -> int:
 def _capture(arguments: argparse.Namespace) -> None:
     pipeline = load_pipeline(arguments.pipeline)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
-    # Spark takes seconds to import; mistakes in the pipeline are told before.
+    # Spark takes seconds to import; report mistakes in the pipeline before.
     from spark_jobs.batch.file_source import open_files  # noqa: PLC0415
     from spark_jobs.batch.kafka_ranges import parse_ranges  # noqa: PLC0415
     from spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415

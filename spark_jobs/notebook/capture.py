@@ -1,7 +1,7 @@
-"""Captures a slice: some records as they are in Kafka, and all that is beside them.
+"""Captures a slice: some records as they are in Kafka, with lookups and tables.
 
-Nothing is written to Kafka or to a database, and no consumer group is joined, so a
-driver of the pipeline does not notice.
+A capture writes nothing to Kafka or to a database, and joins no consumer group. So it
+does not affect a driver of the pipeline.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ class SliceCapture:
     """Captures slices of one pipeline.
 
     Attributes:
-        settings: Where things are.
-        files: The pipeline, and what it names.
-        directory: Where the slice goes; made when missing, and with none in it.
+        settings: Settings of the driver.
+        files: The pipeline, and the files that it names.
+        directory: Directory for the slice; made when missing, and must have no slice
+            yet.
     """
 
     settings: DriverSettings
@@ -69,7 +70,7 @@ class SliceCapture:
     directory: Path
 
     def newest(self, records: int) -> SliceManifest:
-        """Capture the newest records of each partition, at most so many.
+        """Capture at most this many of the newest records of each partition.
 
         Raises:
             ConfigurationError: ``SLICE_EMPTY``, or as ``ranges``.
@@ -92,11 +93,11 @@ class SliceCapture:
         return self._capture(ranges, held)
 
     def ranges(self, ranges: Sequence[OffsetRange]) -> SliceManifest:
-        """Capture these records.
+        """Capture the records of some ranges.
 
         Raises:
             ConfigurationError: ``RANGE_NOT_THERE``, ``SLICE_TOO_LARGE``,
-                ``SLICE_EXISTS``, or what is wrong with the pipeline's lookups.
+                ``SLICE_EXISTS``, or an error of the pipeline's lookups.
             RetryableError: A server does not answer.
         """
         held = self._admin().read_positions()
@@ -104,7 +105,7 @@ class SliceCapture:
         return self._capture(ranges, held)
 
     def of_files(self, source: FileSource, run: BatchRun) -> SliceManifest:
-        """Capture the rows of files, as a batch run of that name would read them.
+        """Capture the rows of files, as the given batch run would read them.
 
         Raises:
             ConfigurationError: As ``ranges``, or ``INPUT_CHANGED``.
@@ -151,7 +152,7 @@ class SliceCapture:
         ids = {place.topic: position.topic_id for place, position in held.items()}
         spark = self._start()
         records = self._read(spark, ranges, ids).toArrow()
-        # A topic that was made anew meanwhile has other records at these offsets.
+        # A topic that was recreated meanwhile has other records at these offsets.
         check_topic_identity(ids, self._admin().read_topic_ids())
         return self._write(spark, records, ranges, ids, None)
 
@@ -234,7 +235,7 @@ class SliceCapture:
             tables=tables,
             run=run,
         )
-        # Last: what was cut short is no slice.
+        # Write it last: an incomplete capture is no slice.
         manifest.write(self.directory)
         return manifest
 

@@ -1,4 +1,4 @@
-"""A slice as it lies in its directory: it can be looked at without any server."""
+"""A slice in its directory, which needs no server to be read."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CapturedSlice:
-    """Records of a topic, and what was beside them when they were captured.
+    """Records of a topic, with lookups and tables as they were at the capture.
 
     Attributes:
-        directory: Where it is.
-        manifest: What it is.
+        directory: Directory of the slice.
+        manifest: Manifest of the slice.
     """
 
     directory: Path
@@ -36,7 +36,7 @@ class CapturedSlice:
 
     @property
     def pipeline_file(self) -> Path:
-        """The pipeline's file, which may have changed since."""
+        """The pipeline's file, which may have changed since the capture."""
         return (self.directory / self.manifest.pipeline_file).resolve()
 
     @cached_property
@@ -49,7 +49,7 @@ class CapturedSlice:
         return as_frame(self.table)
 
     def ranges(self) -> pd.DataFrame:
-        """Show which offsets of which partitions are in the slice."""
+        """Show the ranges of offsets in the slice."""
         return pd.DataFrame(
             [
                 {
@@ -69,13 +69,13 @@ class CapturedSlice:
         Raises:
             TallyweirError: As ``Stages``.
         """
-        # Spark takes seconds to import, and the records are there without it.
+        # Spark takes seconds to import, and the records need no Spark.
         from spark_jobs.notebook.stages import Stages  # noqa: PLC0415
 
         return Stages(self)
 
     def lookup_reader(self, enrichment: Enrichment) -> Reader:
-        """Return what reads a lookup as it was captured.
+        """Return a reader of a lookup as it was captured.
 
         Raises:
             ConfigurationError: ``SLICE_LACKS_LOOKUP``.
@@ -97,7 +97,7 @@ class CapturedSlice:
 
 
 def open_slice(directory: str | Path = ".") -> CapturedSlice:
-    """Open the slice in a directory; no server is asked for anything.
+    """Open the slice in a directory; this needs no server.
 
     Raises:
         ConfigurationError: ``SLICE_MISSING`` or ``SLICE_MALFORMED``.

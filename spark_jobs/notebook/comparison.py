@@ -1,4 +1,4 @@
-"""Holds a dry publish against what the pipeline has committed of the same records."""
+"""Compares a dry publish with the pipeline's committed results for the same records."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sinks.postgres.audit.why.slice_results import (
 )
 
 _EQUAL = "equal"
-#: Said of a row of the dry publish that is not in the table.
+#: Verdict on a row of the dry publish that is not in the table.
 _MISSING = "missing"
-#: Said of a row in the table that the dry publish does not bring.
+#: Verdict on a row in the table that the dry publish does not make.
 _EXTRA = "extra"
 _DIFFERENT = "different"
 
-#: By so much of themselves sums may differ that were added up in another order.
+#: Relative difference that sums may have if they are added up in another order.
 _SUMS_DIFFER = 1e-9
 
 _Row = Mapping[str, Any]
@@ -32,14 +32,14 @@ _Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What is equal, missing, extra or different, and why as far as the ledger knows.
+    """Rows that are equal, missing, extra or different, and why, as the ledger knows.
 
     Attributes:
-        summary: How many rows of each table have which verdict.
-        rows: The rows that are not equal: table, key, verdict, what differs, why.
-        records: Every record of the slice: what the dry publish made of it, and what
-            the pipeline has.
-        notes: What must be known to read them.
+        summary: Number of rows of each table by verdict.
+        rows: The rows that are not equal: table, key, verdict, difference, reason.
+        records: Every record of the slice: its fate in the dry publish and in the
+            pipeline.
+        notes: Notes that readers of the comparison need.
     """
 
     summary: pd.DataFrame
@@ -54,11 +54,11 @@ class Comparison:
         committed: SliceResults | None,
         positions: Sequence[Position],
     ) -> Self:
-        """Compare what two databases have of the same records.
+        """Compare the results of two databases for the same records.
 
         Args:
-            dry: Of the scratch database.
-            committed: Of the pipeline's home; None if it has never run there.
+            dry: Results of the scratch database.
+            committed: Results of the pipeline's home; None if it has never run there.
             positions: The records of the slice.
         """
         pair = _Pair(dry=dry, committed=committed)

@@ -1,4 +1,4 @@
-"""What a dry publish has brought: the tables, the counts, and an audit of both."""
+"""The result of a dry publish: the tables, the counts, and an audit of both."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from spark_jobs.notebook.shown_table import rows_as_frame
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryPublish:
-    """The slice, published as one batch into databases that are thrown away.
+    """The slice, published as one batch into scratch databases.
 
     Attributes:
-        results: What became of it.
-        receipt: What ``verify`` says of it.
-        restagings: How often it was staged again without rows that a table refused.
-        not_demanded: What the pipeline's own tables demand and the scratch ones do not,
-            such as foreign keys; empty if rows are refused as they would be there.
+        results: Results of the slice.
+        receipt: The receipt of ``verify`` on it.
+        restagings: Times that it was staged again without rows that a table refused.
+        not_demanded: Constraints of the pipeline's own tables that scratch tables lack,
+            such as foreign keys; empty if both refuse the same rows.
     """
 
     results: SliceResults
@@ -31,7 +31,7 @@ class DryPublish:
 
     @property
     def tables(self) -> Mapping[str, pd.DataFrame]:
-        """The rows that each result table gets, outboxes among them."""
+        """The rows that each result table gets, including outboxes."""
         shown = {
             table: rows_as_frame(rows) for table, rows in self.results.tables.items()
         }
@@ -53,7 +53,7 @@ class DryPublish:
 def fates_as_frame(
     results: SliceResults, positions: Iterable[Position]
 ) -> pd.DataFrame:
-    """Show what became of the records at some positions."""
+    """Show the fates of the records at some positions."""
     rows = [(*at, *_told(results, at)) for at in positions]
     columns = ["topic", "partition", "offset", "outcome", "why"]
     return pd.DataFrame(rows, columns=columns)

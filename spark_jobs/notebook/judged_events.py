@@ -1,4 +1,4 @@
-"""The events of a slice after each stage that a task runs, by the task's own code."""
+"""Runs each stage of a task on the events of a slice, by the task's own code."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ _Classes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedEvents:
-    """What one task makes of all records, one row for each, stage by stage.
+    """All records after each stage of one task, one row for each.
 
     Attributes:
-        places: Where the events come from.
-        fields: All columns of the events, in the order of the stages that add them.
-        events: The events with their last classes, and why some are dead.
+        places: Topics that the events come from.
+        fields: All columns of the events, in order of the stages that add them.
+        events: The events with their final classes, and why some are dead.
         is_event: Whether a row is an event of one of the contracts.
-        after_rules: Classes when each event has been judged by itself.
-        after_claims: Classes when IDs have been looked for.
+        after_rules: Classes after each event has been judged by itself.
+        after_claims: Classes after the claims of IDs.
         staged: The rows that go to staging, by staging table.
-        filter_conditions: What the numbers of filtered events stand for.
+        filter_conditions: Conditions that filter events, by the numbers that events
+            have.
     """
 
     places: SourcePlaces
@@ -49,7 +50,7 @@ class JudgedEvents:
     filter_conditions: Sequence[str]
 
     def show(self, names: Sequence[str]) -> pa.Table:
-        """Return some fields behind the positions."""
+        """Return the positions followed by some fields."""
         table = self.events.table
         topics, partitions = self.places.split(np.asarray(table.column(named.PLACE)))
         shown = {"partition": partitions, "offset": table.column(named.OFFSET)}
@@ -65,7 +66,7 @@ class JudgedEvents:
         return pa.array(names).take(pa.array(classes))
 
     def reasons(self, classes: _Classes) -> tuple[pa.Array, pa.Array]:
-        """Return the reason code and the detail of those that are dead or filtered."""
+        """Return reason codes and details of events that are dead or filtered."""
         codes: list[str | None] = [None] * len(classes)
         details: list[str | None] = [None] * len(classes)
         for row, (code, detail) in self.events.reasons.items():
@@ -81,12 +82,12 @@ def judge_events(jobs: StageJobs, plan: BatchPlan, raw: DataFrame) -> JudgedEven
     """Run every stage up to staging on all records, in this process.
 
     Args:
-        jobs: Of a claim.
-        plan: Of the batch that the records would be.
+        jobs: Spark jobs of a claim.
+        plan: Plan of the batch that the records would be.
         raw: The records, as Spark's Kafka source gives them.
 
     Raises:
-        TallyweirError: What a task would state instead of a vote.
+        TallyweirError: The error that a task would return instead of a vote.
     """
     recipe = jobs.recipe
     built = recipe.build(raw, jobs.lookups.copies, jobs.places)
@@ -94,7 +95,7 @@ def judge_events(jobs: StageJobs, plan: BatchPlan, raw: DataFrame) -> JudgedEven
     by_position = [(named.PLACE, "ascending"), (named.OFFSET, "ascending")]
     rows = recipe.for_tasks(built, everything).toArrow().sort_by(by_position)
     rows = rows.combine_chunks()
-    # What a task does not read it does not judge either, so it gets its own columns.
+    # Give the task only the columns that it reads, so that it judges as in a driver.
     read = recipe.for_tasks(built, read_columns(jobs.layout)).columns
     task = jobs.task(plan, (), jobs.begin_claims(plan))
     table, is_event = task.decode(rows.select(read))

@@ -1,4 +1,4 @@
-"""Keeps the rows that a task would stage, for somebody to look at."""
+"""Keeps the rows that a task would stage, for a notebook to show."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sinks.postgres.server.columns import Column
 
 
 class KeptRows:
-    """Takes the rows of one task, by the tables they are staged in."""
+    """Collects the rows of one task by staging table."""
 
     def __init__(self) -> None:
         self.tables: dict[str, pa.Table] = {}
 
     def copy(
         self,
-        branch: str,  # noqa: ARG002 - whoever looks at rows sees all branches
+        branch: str,  # noqa: ARG002 - a notebook shows all branches
         table: str,
         columns: tuple[Column, ...],  # noqa: ARG002 - the rows have their names
         rows: pa.Table,
@@ -27,5 +27,5 @@ class KeptRows:
         self.tables[table] = pa.concat_tables(parts)
 
     def copy_results(self, output: AppendTable, rows: pa.Table) -> None:
-        """Keep rows of a table that tasks copy into by themselves."""
+        """Keep rows of a table that tasks copy into directly."""
         self.copy("", output.staging_table, output.columns, rows)

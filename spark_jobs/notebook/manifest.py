@@ -1,4 +1,4 @@
-"""What a slice is: of which pipeline, which records, and what was around them."""
+"""The manifest of a slice: its pipeline, records, lookups and tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CapturedRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedLookup:
-    """What a lookup held; ``columns`` are the copy's, to those of the lookup."""
+    """A captured lookup; ``columns`` maps the copy's columns to the lookup's."""
 
     label: str
     columns: Mapping[str, str]
@@ -50,17 +50,17 @@ class CapturedLookup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceManifest:
-    """What is beside the records.
+    """The description of a slice.
 
     Attributes:
-        pipeline: The pipeline's name.
-        pipeline_file: Its file, as seen from the directory of the slice.
-        definition_hash: Of the pipeline when the slice was captured.
-        captured_at: By the clock of the machine, in ISO 8601.
-        ranges: The records, in the order of topic and partition.
-        lookups: What the pipeline looks up.
-        tables: Those of its result tables that there were, by database.
-        run: For a slice of files: as which batch run they are read.
+        pipeline: Name of the pipeline.
+        pipeline_file: Its file, relative to the directory of the slice.
+        definition_hash: Definition hash of the pipeline at the capture.
+        captured_at: Time of the capture by the machine's clock, in ISO 8601.
+        ranges: Ranges of the records, in order of topic and partition.
+        lookups: Lookups of the pipeline.
+        tables: Existing result tables of the pipeline, by database.
+        run: The batch run that a slice of files is read as; None for Kafka records.
     """
 
     pipeline: str

@@ -1,4 +1,4 @@
-"""The stages of a pipeline over a slice, one by one, and the publish at their end."""
+"""The stages of a pipeline on a slice, one by one, and the dry publish at the end."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.tables.home_layout import SHARDS
 from spark_jobs.tables.scratch_home import ScratchHome, scratch_server
 
-#: Of this process: Spark has its scratch files there until the end.
+#: Directory of this process, where Spark keeps scratch files until the end.
 _OF_PROCESS = tempfile.TemporaryDirectory(prefix="tallyweir-notebook-")
 
 
 class Stages:
-    """A pipeline that reads its slice as its first batch, and commits elsewhere.
+    """A pipeline that reads a slice as its first batch, and commits elsewhere.
 
-    What it stages and publishes goes to scratch databases, by the code that a driver
-    runs; they are dropped by ``close``. The pipeline's own databases are read by
-    ``compare_with_committed`` only.
+    It stages and publishes into scratch databases, by the code that a driver runs;
+    ``close`` drops them. Only ``compare_with_committed`` reads the pipeline's own
+    databases.
 
-    The file of the pipeline is read once, at the beginning: after a change of it, or of
+    The pipeline file is read once, at the beginning. After a change of the file, or of
     a function in it, open the stages of the slice again.
 
     Args:
@@ -69,7 +69,8 @@ class Stages:
         RetryableError: A server does not answer.
 
     Crash:
-        Scratch databases stay; whoever makes the next ones drops them.
+        Scratch databases stay; the next use of the server for scratch databases drops
+        them.
     """
 
     def __init__(self, captured: CapturedSlice) -> None:
@@ -97,7 +98,7 @@ class Stages:
             )
             settings = self._scratch.settings(self._given, Path(_OF_PROCESS.name))
             migrate(settings.home_dsn)
-            # Every record is read from the slice: none by a reader of small batches.
+            # Read every record from the slice, not by a reader of small batches.
             self._prepared = replace(
                 prepare_pipeline(settings, files, readers), computes_nothing=False
             )
@@ -105,7 +106,7 @@ class Stages:
         except BaseException:
             self._opened.close()
             raise
-        # Notebooks are closed without a word.
+        # A notebook's kernel ends without calling ``close``.
         atexit.register(self.close)
 
     def __enter__(self) -> Self:
@@ -120,22 +121,22 @@ class Stages:
         self.close()
 
     def close(self) -> None:
-        """Drop the scratch databases; what was shown stays as it is."""
+        """Drop the scratch databases; frames that were shown stay valid."""
         atexit.unregister(self.close)
         self._opened.close()
 
     @property
     def has_changed(self) -> bool:
-        """Whether the pipeline is not the one that the slice was captured with."""
+        """Whether the pipeline has changed since the slice was captured."""
         captured = self.captured.manifest.definition_hash
         return definition_hash(self.pipeline) != captured
 
     def spark_frame(self, step: str) -> DataFrame:
-        """Return what Spark computes, after one of its steps, to go on with by hand.
+        """Return Spark's frame after one of its steps, for work by hand.
 
         Args:
             step: ``decode``, ``enrich``, ``transform``, ``predict`` or ``conditions``;
-                one that the pipeline has.
+                a step that the pipeline has.
         """
         frames = dict(
             self._jobs.recipe.steps(
@@ -157,21 +158,21 @@ class Stages:
         return as_frame(shown.append_column("undecodable", undecodable))
 
     def enriched(self) -> pd.DataFrame:
-        """Show the events with what was looked up, added by Python, or predicted."""
+        """Show the events with lookups, columns added by Python, and predictions."""
         return as_frame(self._judged.show(self._judged.fields.column_names))
 
     def validated(self) -> pd.DataFrame:
-        """Show what is dead by itself, with the reason, and what is filtered."""
+        """Show which events are dead by rules, with the reason, or filtered."""
         return self._show_classes(self._judged.after_rules)
 
     def deduplicated(self) -> pd.DataFrame:
-        """Show which events are repeats, by their IDs, or older than those are kept."""
+        """Show which events are duplicates by ID, or older than the horizon."""
         return self._show_classes(self._judged.after_claims)
 
     def outputs(self) -> dict[str, pd.DataFrame]:
-        """Show what is staged for each output: rows, partials of windows, messages.
+        """Show the staged rows of each output: rows, partials of windows, messages.
 
-        For an output with a function it is the function's events, with their keys.
+        For an output with a function, these are the function's events with their keys.
         """
         staged = self._judged.staged
         return {
@@ -181,11 +182,11 @@ class Stages:
         }
 
     def dry_publish(self) -> DryPublish:
-        """Publish the slice as one batch, with functions and all; into scratch tables.
+        """Publish the slice as one batch, including functions, into scratch tables.
 
-        Staging, votes, the publish transaction, prepared branches: everything is done
-        as in a driver, and committed in databases that nobody else knows. Done once; a
-        second call gives the same.
+        Staging, votes, the publish transaction and prepared branches work as in a
+        driver, but commit into scratch databases. It publishes once; a second call
+        returns the same result.
 
         Raises:
             TallyweirError: As a driver.
@@ -193,7 +194,7 @@ class Stages:
         return self._published
 
     def compare_with_committed(self) -> Comparison:
-        """Hold the dry publish against the pipeline's own databases, which are read.
+        """Compare the dry publish with the pipeline's own databases; only read them.
 
         Raises:
             ConfigurationError: A table may not be read.
@@ -221,7 +222,7 @@ class Stages:
 
     @cached_property
     def _published(self) -> DryPublish:
-        # Looked at first: once it is published, its IDs are known.
+        # Judge the events first: after the publish, their IDs are known.
         _ = self._judged
         with self._scratch.in_environment():
             result = self._publish()
@@ -256,7 +257,8 @@ class Stages:
     def _open(self) -> tuple[ClaimedDatabases, StageJobs]:
         manifest = self.captured.manifest
         prepared = self._prepared
-        # Spark's Python workers are told by it, this process by ``in_environment``.
+        # This tells Spark's Python workers where to stage; ``in_environment`` tells
+        # this process.
         prepared.spark.sparkContext.environment.update(self._scratch.variables)
         run = None if manifest.run is None else manifest.run.name
         home = self._opened.enter_context(closing(prepared.open_home(run=run)))

@@ -1,1 +1,1 @@
-"""A pipeline computed once more from Kafka, by its ledger, and held against itself."""
+"""Computes a pipeline again from Kafka, by its ledger, and compares the results."""

@@ -48,7 +48,7 @@ def main() -> int:
 def _replay(path: Path, since: str | None) -> ReplayReceipt:
     pipeline = load_pipeline(path)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
-    # Spark takes seconds to import; mistakes in the pipeline are told before.
+    # Spark takes seconds to import; report mistakes in the pipeline before.
     from spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
     from spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
     from spark_jobs.replay.replay import Replay  # noqa: PLC0415

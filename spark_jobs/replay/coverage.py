@@ -1,4 +1,4 @@
-"""From which batch on a pipeline can be computed again."""
+"""Finds the batch from which a pipeline can be computed again."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def find_beginning(
     *,
     since: int = 0,
 ) -> tuple[int, str]:
-    """Find the last batch that cannot be computed again, and say why.
+    """Find the last batch that cannot be computed again, and the reason.
 
     Args:
-        recorded: What the ledger says.
-        definition_hash: Of the pipeline's file.
-        broker: What Kafka holds.
-        since: A batch that somebody has named; what comes after it is computed.
+        recorded: The pipeline as the ledger has it.
+        definition_hash: Definition hash of the pipeline's file.
+        broker: Positions of the topics in Kafka.
+        since: A batch that the user has named; only batches after it are computed.
 
     Returns:
-        Its number, 0 where all can be; and the reason, empty then.
+        Its number and the reason; 0 and an empty reason if all batches can be computed.
 
     Raises:
-        ConfigurationError: ``REPLAY_OTHER_VERSION``: the pipeline runs as something
-            else than its file says.
+        ConfigurationError: ``REPLAY_OTHER_VERSION``: the file is not the version in
+            force.
     """
     obstacles = [
         (since, f"only batches after {since} were asked for" if since else ""),
@@ -46,7 +46,7 @@ def find_beginning(
 
 
 def topics_read(recorded: RecordedPipeline) -> list[str]:
-    """Return the topics that its batches have read, runs over ranges among them."""
+    """Return the topics that its batches have read, including runs over ranges."""
     return sorted(
         {
             one.topic_partition.topic
@@ -57,7 +57,7 @@ def topics_read(recorded: RecordedPipeline) -> list[str]:
 
 
 def _begins_after(recorded: RecordedPipeline, definition_hash: str) -> tuple[int, str]:
-    """Return the last batch of another version than the file is."""
+    """Return the last batch of another version than the file's, and the reason."""
     after, why = 0, ""
     is_known = False
     for version in reversed(recorded.versions):

@@ -1,8 +1,8 @@
-"""Computes a pipeline's batches again, one after the other, into scratch databases.
+"""Computes a pipeline's batches again, one after another, into scratch databases.
 
-Each batch takes the very ranges that the ledger has, with the watermark and the clock
-that it was planned by, through the tasks, the votes and the publish transaction of any
-driver. Nothing is claimed in the pipeline's home, and nothing is written there.
+Each batch has the ranges of the ledger, with the watermark and the clock that it was
+planned by, and passes the same tasks, votes and publish transaction as in a driver. The
+replay claims nothing in the pipeline's home, and writes nothing there.
 """
 
 from __future__ import annotations
@@ -57,21 +57,21 @@ WATERMARKS = "watermarks"
 
 @dataclass(slots=True, kw_only=True)
 class Execution:
-    """Takes the batches through.
+    """Computes the batches.
 
     Attributes:
-        prepared: To work in the scratch databases.
-        committed: What the pipeline is held against.
-        rows: Has what was decided by chance.
-        scratch: Where the batches are published.
-        batches: Which are computed.
-        knows_state: Whether they begin with the first one, or with a snapshot's state.
-        former: IDs of those that are not computed; None if there are none.
-        progress: Told of each.
-        watermarks: Where the rule leaves the watermark otherwise than the ledger says.
-        lookups: Names in the ledger of lookups that are not what they were.
-        refused: Rows that were left out because tables had refused them.
-        roomless: Rows that were left out because the catalog had no room for their IDs.
+        prepared: The pipeline, prepared for the scratch databases.
+        committed: The committed results to compare with.
+        rows: Rows of the replay, including those that chance decided.
+        scratch: Databases that the batches are published to.
+        batches: Batches to compute.
+        knows_state: They begin with the first batch, or with a snapshot's state.
+        former: IDs of the batches that are not computed; None if there are none.
+        progress: Counts the computed batches.
+        watermarks: Differences between the watermark by the rule and in the ledger.
+        lookups: Names in the ledger of lookups that have changed.
+        refused: Number of rows left out because tables had refused them.
+        roomless: Number of rows left out because the catalog had no room for their IDs.
     """
 
     prepared: PreparedPipeline
@@ -88,7 +88,7 @@ class Execution:
     lookups: set[str] = field(default_factory=set)
     refused: int = 0
     roomless: int = 0
-    #: Of a tick, the claim of the drain that it is part of.
+    #: Epoch of the drain that the last closing tick was part of.
     _closing_epoch: int | None = None
     _positions: dict[TopicPartition, int] = field(default_factory=dict)
     _stands_at: int = 0
@@ -107,9 +107,9 @@ class Execution:
     def run(self) -> None:
         """Compute every batch.
 
-        What was erased was not yet when earlier batches were staged, so each erasure
-        begins a claim of its own, which knows the tombstones that were there then. So
-        does each batch run, whose records are of a topic of its own.
+        When earlier batches were staged, later erasures had not happened yet. So each
+        erasure begins a claim of its own, which knows the tombstones of its time. Each
+        batch run begins one too, because its records belong to a topic of its own.
 
         Raises:
             ConfigurationError: ``REPLAY_LACKS_BUCKETS``.
@@ -137,7 +137,7 @@ class Execution:
     def _opened(
         self, erasures: set[int], run: BatchRun | None
     ) -> Iterator[tuple[ClaimedDatabases, StageJobs, RecordedClaims | None]]:
-        """Open a claim of the scratch home, and all that its batches work with."""
+        """Open a claim of the scratch home, with everything that its batches need."""
         made: list[RecordedClaims] = []
 
         def make_holder(open_view: OpenView) -> RecordedClaims:
@@ -222,17 +222,17 @@ class Execution:
             [one for one in ranges if one.length],
             topic_ids=topic_ids,
         )
-        # As a driver's stream, of which a task may need nothing but what is read.
+        # A driver's stream selects columns too, where tasks need only what Kafka has.
         return jobs.choose_columns(records) if run is None else records
 
     def _stand_before(self, batch: RecordedBatch, jobs: StageJobs) -> None:
-        """Bring the scratch home to where the pipeline stood before a batch.
+        """Set the scratch home to where the pipeline stood before a batch.
 
-        Acts have moved positions, and restores have left numbers unused.
+        Acts may have moved positions, and restores may have left numbers unused.
         """
         for one in batch.ranges:
             place = one.topic_partition
-            # A run begins before all of its input, where no position is known.
+            # A run begins at the start of its input, and has no former position.
             if batch.run is None and self._positions.get(place) != one.from_offset:
                 self.scratch.stand_at(
                     place, self._recorded.topic_ids[place.topic], one.from_offset
@@ -255,7 +255,7 @@ class Execution:
     def _decided_by_chance(
         self, batch: RecordedBatch
     ) -> tuple[list[tuple[TopicPartition, int]], list[Rejection]]:
-        """Return the rows that have lost their ID to a copy, and those left out."""
+        """Return the rows that lost their ID to a copy, and the rows to leave out."""
         aside = self.rows.aside_of(batch.sequence)
         lost = [(place, offset) for place, offset, kind, _ in aside if kind == "lost"]
         refused = [

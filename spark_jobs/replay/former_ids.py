@@ -1,4 +1,4 @@
-"""IDs of the batches that are not replayed, as the pipeline's own catalog has them."""
+"""IDs of the batches that are not replayed, read from the pipeline's own catalog."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def opened_former_ids(
     directory: Path,
     false_positives: float,
 ) -> Iterator[FormerIds]:
-    """Show the IDs of a pipeline's batches up to one, for as long as the block lasts.
+    """Provide the IDs of a pipeline's batches up to one, while the block runs.
 
     Args:
-        home_dsn: Of the pipeline's home, which is only read.
+        home_dsn: Connection string of the pipeline's home, which is only read.
         pipeline: Name of the pipeline.
         through_sequence: The last batch whose IDs are shown.
-        directory: For a copy of the catalog.
+        directory: Directory for a copy of the catalog.
         false_positives: As in ``HomeLayout``.
     """
     directory.mkdir(parents=True)
@@ -46,7 +46,7 @@ def opened_former_ids(
 
 
 class FormerIds:
-    """Puts them beside the IDs of the batches that are replayed."""
+    """Adds the IDs of former batches to those of the replayed batches."""
 
     def __init__(
         self, copy: CatalogCopy, catalog: PostgresRunSource, through_sequence: int
@@ -56,7 +56,7 @@ class FormerIds:
         self._through_sequence = through_sequence
 
     def beside(self, open_view: OpenView) -> OpenView:
-        """Return what shows both."""
+        """Return a function that opens a view of both."""
 
         def open_both(terms: RoundTerms, held: Mapping[int, Columns]) -> SegmentView:
             view = open_view(terms, held)

@@ -1,4 +1,4 @@
-"""Tells how far a replay has come."""
+"""Reports the progress of a replay."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _MINUTE_S = 60
 
 
 class Progress:
-    """Counts batches and records, and says every few seconds how long it will take.
+    """Counts batches and records, and reports every few seconds the time left.
 
     Args:
-        batches: How many there are to compute.
-        records: How many they have read.
-        tell: Who is told.
+        batches: Number of batches to compute.
+        records: Number of records that they have read.
+        tell: Called with each line.
     """
 
     def __init__(self, batches: int, records: int, tell: Callable[[str], None]) -> None:
@@ -25,17 +25,17 @@ class Progress:
         self._tell = tell
         self._began = time.monotonic()
         self._told = self._began
-        #: What was computed so far.
+        #: Batches and records computed so far.
         self.batches = 0
         self.records = 0
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     def note(self, records: int) -> None:
-        """Take note of a batch, with the records that it has read."""
+        """Count a batch, with the records that it has read."""
         self.batches += 1
         self.records += records
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Answers claims as they were answered: who lost then asks last now."""
+"""Answers claims as the driver did: a copy that lost then asks last now."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from sinks.seen_ids.claim import Candidates, Claim
 from sinks.seen_ids.claim_holder import ClaimHolder
 from sinks.seen_ids.ordering import BoolArray, I64Array
 
-#: Behind the number of every place.
+#: Larger than the number of every place.
 _BEHIND = 1 << 60
 
 
 class RecordedClaims(ClaimHolder):
-    """Lets of several copies of an ID in a batch that one survive which did.
+    """Lets the same copy of an ID survive in a batch as in the pipeline.
 
-    Which of them asked first was chance; the ledger lists those that lost. They are
-    put behind all other rows, and the first row of each ID counts. A copy that lost to
-    none is the first of its ID, and survives whatever the ledger says of it.
+    Chance decided which copy asked first; the ledger lists the copies that lost. They
+    are sorted after all other rows, and the first row of each ID counts. A copy with no
+    rival is the first of its ID, and survives whatever the ledger says of it.
     """
 
     _losers: Mapping[int, I64Array] = {}
 
     def follow(self, losers: Iterable[tuple[int, int]]) -> None:
-        """Take note of the rows of the next batch that lost: place and offset."""
+        """Note the rows of the next batch that lost, by place and offset."""
         by_place: dict[int, list[int]] = {}
         for place, offset in losers:
             by_place.setdefault(place, []).append(offset)
@@ -50,7 +50,7 @@ class RecordedClaims(ClaimHolder):
         return Claim(classes=classes, buckets=buckets)
 
     def review(self, filed: int, *, in_order: bool) -> int | None:
-        """Review a round; see ``ClaimHolder.review``. The order counts in any case."""
+        """Review a round; see ``ClaimHolder.review``. The order always counts."""
         del in_order
         return super().review(filed, in_order=True)
 

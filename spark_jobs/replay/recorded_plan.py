@@ -1,4 +1,4 @@
-"""The plan of a batch that is computed again, as the ledger has it."""
+"""The plan of a replayed batch, as the ledger has it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from sinks.protocol.watermark import ClockRule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedPlan(BatchPlan):
-    """A plan that leaves the watermark where the ledger says that it was left.
+    """A plan after which the watermark is that of the ledger.
 
-    So lateness and timers are decided as they were, also where the clocks of the
-    partitions are not known, because they were moved by batches that are not replayed.
+    So lateness and timers are decided as before, even if the clocks of the partitions
+    are unknown because batches that are not replayed have moved them.
     """
 
     recorded_us: int | None
 
     def watermark_after(self, rule: ClockRule, tally: BatchTally) -> int | None:
-        """Return what the ledger has."""
+        """Return the watermark of the ledger."""
         del rule, tally
         return self.recorded_us
 
     def derived_after(self, rule: ClockRule, tally: BatchTally) -> int | None:
-        """Return where the batch itself leaves the watermark, by the rule."""
+        """Return the watermark after the batch by the rule."""
         return BatchPlan.watermark_after(self, rule, tally)
 
 
@@ -40,7 +40,7 @@ def recorded_plan(
     topic_ids: Mapping[str, str],
     lookups: Mapping[str, str],
 ) -> RecordedPlan:
-    """Plan a batch as it was planned; the scratch database stands right before it."""
+    """Plan a batch as the driver did; the scratch home stands right before it."""
     return RecordedPlan(
         key=key,
         ranges=batch.ranges,
@@ -56,10 +56,10 @@ def recorded_plan(
 
 
 def closes(plan: RecordedPlan, rule: ClockRule) -> bool:
-    """Tell a tick that has moved the watermark, as only one that closes does."""
+    """Return whether a tick has moved the watermark, as only a closing tick does."""
     return plan.derived_after(rule, NOTHING_STAGED) != plan.recorded_us
 
 
 def as_closing(plan: RecordedPlan) -> RecordedPlan:
-    """Return a tick as one that closes what is open; it fires no timer of a clock."""
+    """Return a tick as one that closes what is open; it fires no clock timers."""
     return replace(plan, closes_through_us=plan.recorded_us)

@@ -63,13 +63,13 @@ _NAME = "tallyweir replay"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """Computes a pipeline again, and holds it against what it has committed.
+    """Computes a pipeline again, and compares the result with what is committed.
 
     Attributes:
-        settings: Where things are.
-        files: The pipeline, and what it names.
-        since: The last batch that is not to be computed, or a snapshot; None for all.
-        tell: Who is told how it goes.
+        settings: Settings of the driver.
+        files: The pipeline, and the files that it names.
+        since: The last batch that is not computed, or a snapshot; None for all batches.
+        tell: Called with lines about the progress.
     """
 
     settings: DriverSettings
@@ -78,7 +78,7 @@ class Replay:
     tell: Callable[[str], None]
 
     def run(self) -> ReplayReceipt:
-        """Do it; the pipeline may run meanwhile, and notices nothing.
+        """Do the replay; the pipeline may run meanwhile, and is not affected.
 
         Raises:
             ConfigurationError: ``REPLAY_OTHER_VERSION``, the role may not make scratch
@@ -86,8 +86,8 @@ class Replay:
             RetryableError: ``REPLAY_UNSETTLED``, or a server does not answer.
 
         Crash:
-            Scratch databases stay; whoever makes the next one on the server drops them.
-            So does a directory, which the next replay deletes.
+            Scratch databases stay; the next use of the server for scratch databases
+            drops them. A directory stays too, which the next replay deletes.
         """
         with ExitStack() as opened:
             name = self.files.pipeline.name
@@ -113,13 +113,13 @@ class Replay:
             ).run()
 
     def _servers(self) -> dict[str, str]:
-        """Return where scratch databases are made: beside those that they stand for."""
+        """Return the server of each scratch database; by default the original's."""
         given = read_setting(os.environ, SCRATCH_DSN_VARIABLE)
         known = {**self.settings.databases, HOME: self.settings.home_dsn}
         return {name: given or dsn for name, dsn in known.items()}
 
     def _read_tables(self) -> dict[str, list[TableDefinition]]:
-        """Read what the result tables demand, by the names of the file."""
+        """Read the definitions of the result tables, under the names of the file."""
         pipeline = self.files.pipeline
         own = find_shadow_tables(self.settings.home_dsn, pipeline.name)
         dsns = {**self.settings.databases, HOME: self.settings.home_dsn}
@@ -142,10 +142,10 @@ class Replay:
         migrate(settings.home_dsn)
         pipeline = self.files.pipeline
         spark = start_session(settings, name=pipeline.name)
-        # What is looked up is where it always is.
+        # Read lookups from their real sources.
         readers = lookup_readers(spark, self.settings, pipeline.enrich, self.files.path)
         prepared = prepare_pipeline(settings, self.files, readers)
-        # Spark's Python workers are told by it where to stage.
+        # This tells Spark's Python workers where to stage.
         spark.sparkContext.environment.update(scratch.variables)
         return prepared
 
@@ -158,15 +158,15 @@ class _Comparison:
     prepared: PreparedPipeline
     scratch: ReplayScratch
     not_demanded: tuple[str, ...]
-    #: The last batch that is not computed, and why not.
+    #: The last batch that is not computed, and the reason.
     after: int = 0
     why: str = ""
-    #: What the replay begins with.
+    #: The snapshot that the replay begins with.
     snapshot: Snapshot | None = None
 
     def run(self) -> ReplayReceipt:
         settings, name = self.replay.settings, self.prepared.name
-        # Makes the tables.
+        # The claim makes the tables.
         with closing(self.prepared.open_home()) as home:
             home.claim_epoch()
         with one_moment(settings.home_dsn, name, settings.databases) as committed:
@@ -233,7 +233,7 @@ class _Comparison:
             yield former
 
     def _begin(self, committed: Committed) -> None:
-        """Find out where to begin, and stand there."""
+        """Find the batch to begin after, and set the scratch home to it."""
         since = self.replay.since
         asked: Snapshot | None = None
         if since is not None and not since.isdecimal():
@@ -296,7 +296,7 @@ class _Comparison:
         return (*parts, *((execution.watermarks,) if self._knows_state else ()))
 
     def _has_forgotten(self, execution: Execution, committed: Committed) -> bool:
-        """Tell whether IDs that the first batches knew are in no catalog any more."""
+        """Return whether the catalog has forgotten IDs that the first batches knew."""
         gone_s = committed.audited.forgotten_before_s
         if self._knows_state or gone_s is None or not execution.batches:
             return False
@@ -347,7 +347,7 @@ def _bounds(
 
 
 def _positions(bootstrap: str, topic: str) -> Mapping[TopicPartition, BrokerPosition]:
-    """Return what Kafka holds of a topic; nothing if there is none of that name."""
+    """Return the positions of a topic in Kafka; empty if it does not exist."""
     try:
         return KafkaAdmin(bootstrap, topic).read_positions()
     except ConfigurationError as error:

@@ -1,4 +1,4 @@
-"""What of a replay is not decided by what the ledger holds, and why."""
+"""Finds differences of a replay that the ledger cannot decide, and why."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ERASED = "rows of this output were erased by a condition"
 _FORGOTTEN = "a first copy came before, and the catalog has forgotten its ID since"
 _KEYS_ERASED = "an erasure took the state of keys, which nobody kept"
 
-#: By so much of themselves such sums may differ.
+#: Relative difference that such sums may have.
 _SUMS_DIFFER = 1e-9
 _FLOATS = frozenset({"double precision", "real"})
 _COUNTS = frozenset({"batch", "batch_partition", "batch_output"})
@@ -36,16 +36,16 @@ _OF_OUTPUTS = frozenset({"batch_output", "late_event", "keyed_state", "keyed_tim
 
 @dataclass(frozen=True)
 class Undetermined:
-    """Says of differences why they are none that a replay can judge.
+    """Explains why a replay cannot judge some differences.
 
     Args:
-        pipeline: As its file has it.
-        layout: Of its tables, with the names of its file.
+        pipeline: The pipeline as its file has it.
+        layout: Layout of its tables, with the names of its file.
         added: Columns that its transform adds.
-        changed_lookups: Names in the ledger of lookups that are not what they were.
-        erasures: What was erased of it.
-        erased_conditions: Outputs of which rows went by a condition.
-        has_forgotten: Whether IDs that a replayed batch knew are known no more.
+        changed_lookups: Names in the ledger of lookups that have changed.
+        erasures: Erasures of its events.
+        erased_conditions: Outputs whose rows were erased by a condition.
+        has_forgotten: The catalog has forgotten IDs that a replayed batch knew.
     """
 
     pipeline: Pipeline
@@ -63,7 +63,7 @@ class Undetermined:
         committed: Values | None,
         replayed: Values | None,
     ) -> str:
-        """Say why a difference is undetermined; empty where it is not."""
+        """Return why a difference is undetermined; empty if it is not."""
         output = part.output
         if output is None and part.table in _OF_OUTPUTS:
             output = key.get("output_table")
@@ -90,20 +90,20 @@ class Undetermined:
 
     @cached_property
     def _columns(self) -> dict[str, str]:
-        """Return columns whose values need not be the same again, and why."""
+        """Return columns whose values may differ when computed again, and why."""
         unsure = dict.fromkeys(self.added, _TRANSFORMED)
         for prediction in self.pipeline.predict:
             unsure |= dict.fromkeys(prediction.new_columns, _PREDICTED)
         lookups = self.pipeline.enrich
         for name, one in zip(names_in_ledger(lookups), lookups, strict=True):
-            # What is looked up may be looked up by.
+            # A looked-up column may be the key of another lookup.
             if name in self.changed_lookups or not unsure.keys().isdisjoint(one.on):
                 unsure |= dict.fromkeys(one.select, _LOOKED_UP)
         return unsure
 
     @cached_property
     def _unsure_outputs(self) -> dict[str | None, str]:
-        """Return outputs that decide or compute by such columns, and why."""
+        """Return outputs that depend on such columns, and why."""
         definition = pipeline_definition_json(self.pipeline)
         found: dict[str | None, str] = {}
         for output, described in zip(
@@ -119,7 +119,7 @@ class Undetermined:
 
     @cached_property
     def _unsure_everywhere(self) -> str:
-        """Say why it is not sure of any record what becomes of it."""
+        """Return why the fate of every record is uncertain; empty if it is not."""
         definition = pipeline_definition_json(self.pipeline)
         conditions = [definition["validate"], definition.get("filter")]
         return next(self._mentioned(str(conditions)), "")
@@ -161,7 +161,7 @@ class Undetermined:
 def _follows_copies(
     part: ReplayPart, committed: Values | None, replayed: Values | None
 ) -> bool:
-    """Tell what becomes another thing where a copy is taken for the first one."""
+    """Return whether a difference follows from taking a copy for the first one."""
     if part.table in _COUNTS:
         return True
     if part.table in _COPIES:
