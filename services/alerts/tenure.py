@@ -31,7 +31,7 @@ class AlertTenure:
     that changed the alert, and is read through the session that holds the lock.
 
     Args:
-        book: Records alerts; its session holds the lock.
+        book: Records alerts; its connection holds the lock.
         observer: Makes observations for the rules.
         rules: Rules by name.
         channels: Channels by name.

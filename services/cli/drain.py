@@ -140,7 +140,7 @@ def _await_end(
 
 
 def _waited_for(home: Connection[TupleRow], name: str, asked: Drain) -> str:
-    """Return what a drain waits for, as far as this role may see other sessions."""
+    """Return what a drain waits for, as far as this role sees other connections."""
     from sinks.postgres import audit
 
     driver = audit.read_driver(home, name)

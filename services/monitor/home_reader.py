@@ -37,10 +37,10 @@ class _Kept:
 class HomeReader:
     """Lends connections to the home database.
 
-    It keeps a connection for the next read, because a session with a warm catalog cache
-    answers in half the time. The server of a kept connection may have gone away
-    meanwhile. Reads change nothing, so a read that fails on a kept connection runs
-    again on a new one.
+    It keeps a connection for the next read, because a used one has the system tables in
+    its cache, and answers in half the time. The server of a kept connection may have
+    gone away meanwhile. Reads change nothing, so a read that fails on a kept connection
+    runs again on a new one.
 
     Args:
         dsn: Connection string of the home database.

@@ -66,8 +66,8 @@ class StreamProducer:
     def send(self, messages: Sequence[Message]) -> None:
         """Send messages in order, all or none; return when the broker has them.
 
-        After an error, discard the producer: the outcome of its transaction is unknown
-        until the next producer has ended it.
+        After an error, do not use the producer again: the outcome of its transaction is
+        unknown until the next producer has ended it.
 
         Raises:
             TallyweirError: As ``kafka_failure``.

@@ -38,7 +38,7 @@ class RelayTenure:
     longer send.
 
     Args:
-        feed: Reads the home through the session that holds the lock.
+        feed: Reads the home through the connection that holds the lock.
         bootstrap: ``host:port``, several separated by commas.
         metrics: Told of what was done, after it was done.
         is_stopped: Asked before each chunk.

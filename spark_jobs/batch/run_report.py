@@ -13,7 +13,7 @@ class RunReport:
     """The result of a run.
 
     Attributes:
-        counts: Fates of its input, now or when it was done.
+        counts: Counts of its input by outcome, now or when it was done.
         was_done: The run was published before, and this call did nothing.
     """
 

@@ -1,4 +1,4 @@
-"""A prepared pipeline: everything that is the same for all claims of one process."""
+"""A pipeline ready to run: all that is the same for every claim of one process."""
 
 from __future__ import annotations
 

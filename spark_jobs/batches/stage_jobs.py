@@ -165,7 +165,7 @@ class StageJobs:
         on_read: Callable[[], None],
     ) -> StagedBatch:
         is_transformed = self.recipe.pipeline.transform is not None
-        # Users' code, and the rows that it makes, must not run in the driver.
+        # Keep users' code, and the rows that it makes, out of the driver.
         if not is_transformed and self.driver_stage.takes(plan):
             counted = self.driver_stage.counted
             staged = self.driver_stage.stage(

@@ -37,7 +37,7 @@ class Comparison:
     Attributes:
         summary: Number of rows of each table by verdict.
         rows: The rows that are not equal: table, key, verdict, difference, reason.
-        records: Every record of the slice: its fate in the dry publish and in the
+        records: Every record of the slice: its outcome in the dry publish and in the
             pipeline.
         notes: Notes that readers of the comparison need.
     """

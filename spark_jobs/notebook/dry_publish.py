@@ -53,7 +53,7 @@ class DryPublish:
 def fates_as_frame(
     results: SliceResults, positions: Iterable[Position]
 ) -> pd.DataFrame:
-    """Show the fates of the records at some positions."""
+    """Show the outcomes of the records at some positions."""
     rows = [(*at, *_told(results, at)) for at in positions]
     columns = ["topic", "partition", "offset", "outcome", "why"]
     return pd.DataFrame(rows, columns=columns)

@@ -31,7 +31,7 @@ class JudgedEvents:
     Attributes:
         places: Topics that the events come from.
         fields: All columns of the events, in order of the stages that add them.
-        events: The events with their final classes, and why some are dead.
+        events: The events with their last classes, and why some are dead.
         is_event: Whether a row is an event of one of the contracts.
         after_rules: Classes after each event has been judged by itself.
         after_claims: Classes after the claims of IDs.

@@ -1,9 +1,8 @@
 """Pipelines as users write them, checked before Spark starts.
 
-``load_pipeline`` reads a YAML file; Python programs build a ``Pipeline`` themselves
-and pass it to ``check_columns``. Either way every mistake that can be known without
-running is a ``PipelineError``, which lists all of them. Nothing here needs Spark,
-Kafka or Postgres.
+``load_pipeline`` reads a YAML file; Python programs build a ``Pipeline`` themselves and
+pass it to ``check_columns``. Either way, a ``PipelineError`` lists all mistakes that
+can be known without running. Nothing here needs Spark, Kafka or Postgres.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The aggregates a window can keep: those whose partial results merge in SQL."""
+"""The aggregates of windows: those whose partial results merge in SQL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUPPORTED = (
 
 
 class AggregateFunction(StrEnum):
-    """What is computed; null arguments are passed over, as in SQL."""
+    """The functions; they skip null arguments, as in SQL."""
 
     COUNT = "count"
     COUNT_IF = "count_if"
@@ -42,10 +42,10 @@ class Aggregate:
     """A column of a window's table.
 
     Attributes:
-        column: The result's name.
-        function: What is computed.
+        column: Name of the result column.
+        function: Function to compute.
         argument: Spark SQL over one event; None only in ``count(*)``.
-        fraction: Which percentile, from 0 to 1; of ``approx_percentile`` only.
+        fraction: The percentile, from 0 to 1; only for ``approx_percentile``.
 
     Raises:
         PipelineError: A bad name, or an argument that is not one value of one event.

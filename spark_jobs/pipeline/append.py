@@ -20,12 +20,12 @@ class AppendOutput:
     """One row for each event.
 
     Attributes:
-        table: Where to; made when missing.
-        columns: Which; None for all of the event's fields and all looked up.
-        databases: Where the table is; with several, each row is in one of them.
-        shard_by: Fields of the event whose values choose among several databases.
-        branches: How many transactions publish it at a time in its one database.
-        where: Spark SQL that must be true of an event for the output to take it.
+        table: Result table; made when missing.
+        columns: Columns of the table; None for all fields and all looked-up columns.
+        databases: Databases of the table; with several, each row is in one of them.
+        shard_by: Fields of the event whose values choose one of several databases.
+        branches: Number of parallel publish transactions in its one database.
+        where: Spark SQL; the output takes only events for which it is true.
     """
 
     table: str

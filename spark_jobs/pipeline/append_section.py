@@ -9,7 +9,7 @@ from spark_jobs.pipeline.yaml_document import Section
 
 
 def read_append(section: Section) -> AppendOutput | None:
-    """Read an output's section; None if that is wrong beyond what can be checked."""
+    """Read an output's section; None if it is too wrong to be checked further."""
     section.allow("table", "columns", *PLACE, "branches", "where")
     section.require("table")
     table = section.text("table")

@@ -1,13 +1,12 @@
-"""A function that is called once for each closed session of a key.
+"""Calls a function once for each closed session of a key.
 
-Sugar over keyed state: a list of the events of open sessions, and one timer where the
-first of them ends. A session is a row of events each of which follows the one before
-within the gap; it closes when the watermark has passed its last event by the gap. The
-function then gets its events, ordered by time.
+It is built on keyed state: a list of the events of open sessions, and one timer at the
+end of the first of them. A session is a series of events, each of which follows the one
+before within the gap. It closes when the watermark has passed its last event by the
+gap. The function then gets its events, ordered by time.
 
-An event that comes when its session has been handed over begins another one, which
-closes at once unless it still reaches one that is open: what was handed over is never
-handed over again.
+An event that comes after its session was handed over begins another session, which
+closes at once unless it joins an open one: no event is ever handed over twice.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ def each_session(  # noqa: PLR0913 - each is a part of the output
         table: As in ``StatefulOutput``.
         key: As in ``StatefulOutput``.
         columns: As in ``StatefulOutput``.
-        event_time: The pipeline's event time.
-        gap: What ends a session.
-        select: The columns that the function gets of each event, beside its time;
-            their values must be what JSON holds.
-        where: As in ``StatefulOutput``: only such events belong to sessions.
+        event_time: Event-time column of the pipeline.
+        gap: Time without events that ends a session.
+        select: Columns of each event that the function gets besides its time; their
+            values must be JSON values.
+        where: As in ``StatefulOutput``; only these events belong to sessions.
 
     Raises:
-        PipelineError: One of them cannot be used.
+        PipelineError: An argument cannot be used.
     """
 
     def make(function: SessionFunction) -> StatefulOutput:
@@ -69,7 +68,7 @@ def each_session(  # noqa: PLR0913 - each is a part of the output
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sessions:
-    """The stateful function around a session's."""
+    """The stateful function that calls a session function."""
 
     function: SessionFunction
     event_time: str
@@ -106,7 +105,7 @@ class _Sessions:
     def _split(self, events: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         """Yield the sessions among some events, by time.
 
-        As in session windows, an event exactly a gap later begins another.
+        As in session windows, an event exactly one gap later begins another session.
         """
         session: list[dict[str, Any]] = []
         for event in sorted(events, key=self._time):

@@ -1,12 +1,12 @@
-"""Check a pipeline against its contracts: do the columns it names exist, and fit?
+"""Checks that the columns that a pipeline names exist in its contracts, and fit.
 
-Columns appear in order: the event's fields, what each enrichment looks up, what a
-transform adds, and what each model answers. Rules see the fields only, because an
-invalid event is a dead letter before it is enriched; each enrichment sees those before
-it; filter and outputs see all, but outputs are spread over databases by fields only.
-Rules, filters, conditions and aggregates may ask for the event's topic as well.
-What a transform adds is known only once Spark has seen it, so until then what comes
-after it is not judged.
+Columns appear in order: the event's fields, the columns of each enrichment, of a
+transform, and of each model. Rules see only the fields, because an invalid event is a
+dead letter before it is enriched. Each enrichment sees the columns before it. Filter
+and outputs see all columns, but only fields spread an output over databases. Rules,
+filters, conditions and aggregates may also read the event's topic. The columns of a
+transform are known only after Spark has seen it, so until then nothing after it is
+checked.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from spark_jobs.pipeline.window import WindowOutput
 
 # Types whose every value has one spelling in bytes, which a fingerprint needs.
 _ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})
-# Instants. A local timestamp is none: without a zone it has no place in an order.
+# Types of instants. A local timestamp has no zone, so it cannot be ordered.
 _TIME_TYPES = frozenset({"timestamp-millis", "timestamp-micros"})
 
 
 class PipelineParts(Protocol):
-    """What of a pipeline says which columns there are, and which it reads."""
+    """The parts of a pipeline that define and read columns."""
 
     @property
     def source(self) -> Source: ...
@@ -69,16 +69,16 @@ def check_columns(
     fields: Sequence[ContractField],
     added: Sequence[str] | None = None,
 ) -> None:
-    """Refuse a pipeline whose columns its contracts do not have.
+    """Check that a pipeline's contracts have its columns.
 
     Args:
         pipeline: The pipeline.
-        fields: Of its contracts.
+        fields: Fields of its contracts.
         added: The columns that its transform adds, once they are known.
 
     Raises:
-        PipelineError: A column is unknown, has an unfit type, or two would have one
-            name; all such problems are in the one error.
+        PipelineError: A column is unknown or has an unfit type, or two columns would
+            have one name; the error has all these problems.
     """
     raise_if_any("Pipeline", find_column_problems(pipeline, fields, added))
 
@@ -88,7 +88,7 @@ def find_column_problems(
     fields: Sequence[ContractField],
     added: Sequence[str] | None = None,
 ) -> Iterator[Problem]:
-    """Find what ``check_columns`` refuses."""
+    """Find the problems that ``check_columns`` raises."""
     known = [field.name for field in fields]
     yield from check_distinct(known, "fields", ("source", "schema"))
     types = {field.name: field.type for field in fields}
@@ -136,8 +136,8 @@ def find_lookup_problems(
     """Find columns of a lookup topic that its contract does not have.
 
     Args:
-        enrichment: One that looks up a topic.
-        fields: Of the contract of its values.
+        enrichment: An enrichment that looks up a topic.
+        fields: Fields of the contract of its values.
     """
     known = [*(field.name for field in fields), KAFKA_KEY]
     for key, pairs in (("on", enrichment.on), ("select", enrichment.select)):
@@ -151,7 +151,7 @@ def find_lookup_problems(
 
 
 def contract_problems(error: ContractError) -> Iterator[Problem]:
-    """List what is wrong with a contract as problems of the pipeline that names it."""
+    """Turn the faults of a contract into problems of the pipeline that names it."""
     for one in error.faults:
         yield Problem(code=one.code, saw=one.saw, why=one.why, fix=one.fix)
 
@@ -253,9 +253,9 @@ def _check_where(
 def _check_shard_by(
     output: Output, fields: Sequence[ContractField]
 ) -> Iterator[Problem]:
-    """Find columns whose value would not choose the same database for ever.
+    """Find columns whose value may not always choose the same database.
 
-    What is looked up may change, in value and in type, whenever its table does.
+    A looked-up column may change, in value and in type, whenever its table does.
     """
     types = {field.name: field.type for field in fields}
     for index, column in enumerate(output.shard_by):
@@ -279,7 +279,7 @@ def _check_shard_by(
 
 
 def _check_by(output: Output, fields: Sequence[ContractField]) -> Iterator[Problem]:
-    """Find fields that make no groups; columns of others are known to Spark only."""
+    """Find fields that cannot make groups; Spark checks other columns."""
     if not isinstance(output, WindowOutput):
         return
     types = {field.name: field.type for field in fields}

@@ -1,7 +1,7 @@
 """Counters and distributions that a pipeline's own functions report.
 
-They are gathered for each attempt and travel with its vote, so what an attempt has
-reported that is run again counts once, and is committed with the batch.
+Each attempt gathers them and sends them with its vote. So if a task runs again, its
+figures still count once, and are committed with the batch.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from contextvars import ContextVar
 from sinks.protocol.distributions import distribution_of
 from sinks.protocol.measures import Measures
 
-#: Names are few and fixed, as those of metrics: each batch has all of them.
+#: Names are few and fixed, like those of metrics: each batch has all of them.
 FIGURES_MAX = 50
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 class CustomFigures:
-    """What the functions of one task attempt have reported."""
+    """The figures that functions report in one task attempt."""
 
     def __init__(self) -> None:
         self._counts: dict[str, float] = {}
@@ -38,7 +38,7 @@ class CustomFigures:
         self._values.setdefault(_checked(name, self._values), []).append(value)
 
     def measures(self) -> Measures:
-        """Return all that was reported."""
+        """Return all reported figures."""
         return Measures(
             counts=self._counts,
             distributions={n: distribution_of(v) for n, v in self._values.items()},
@@ -46,7 +46,7 @@ class CustomFigures:
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """Gather what functions report inside of the block."""
+        """Gather the figures that functions report inside the block."""
         former = _gathering.set(self)
         try:
             yield
@@ -61,13 +61,13 @@ def count(name: str, amount: float = 1) -> None:
     """Add to a counter of the pipeline.
 
     Args:
-        name: Of lower-case letters, digits and underscores.
-        amount: At least 0.
+        name: Name of lower-case letters, digits and underscores.
+        amount: Amount to add, at least 0.
 
     Raises:
         ValueError: The name or the amount cannot be used.
-        RuntimeError: Nobody gathers here: functions on keyed state report, and a
-            transform adds columns that ``Reported`` names.
+        RuntimeError: The call is not inside a function on keyed state. A transform
+            reports by columns that ``Reported`` names.
     """
     _here().count(name, _finite(name, amount))
 
@@ -83,7 +83,7 @@ def observe(name: str, value: float) -> None:
 
 
 def is_figure_name(name: str) -> bool:
-    """Whether a counter or a distribution may be called so."""
+    """Return whether a counter or a distribution may have a name."""
     return _NAME.fullmatch(name) is not None
 
 

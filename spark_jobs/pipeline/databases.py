@@ -1,8 +1,8 @@
-"""Which databases a pipeline writes to, and how an output is split over them.
+"""Checks the databases of a pipeline, and how outputs are split over them.
 
-A pipeline file says where a database is, never how to get in: the whole of it may be
-shown to anyone. So this module only looks for secrets; whether a connection string
-can be used, libpq says when the driver starts.
+A pipeline file says where a database is, but holds no secret: it may be shown to
+anyone. So this module only looks for secrets. Whether a connection string works is up
+to libpq when the driver starts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 from spark_jobs.pipeline.names import check_column, check_distinct
 from spark_jobs.pipeline.problems import Path, Problem
 
-#: Results, offsets and ledger are there; where it is, only the environment says.
+#: The database of results, offsets and ledger; only the environment says where it is.
 HOME = "home"
 
 #: Parallel publish transactions of one output: each holds a connection, and a slot
@@ -32,7 +32,7 @@ _SECRETS = frozenset(
         "sslpassword",
     }
 )
-# As libpq reads them: a value is quoted, or ends at a blank; a backslash protects.
+# Settings as libpq reads them: a value is quoted or ends at a blank; \ escapes.
 _SETTING = re.compile(
     r"\s*(?P<key>[^\s=]+)\s*=\s*(?:'(?:\\.|[^'\\])*'|(?:\\.|[^\s\\])*)(?=\s|$)",
     re.DOTALL,
@@ -40,32 +40,32 @@ _SETTING = re.compile(
 
 
 class InHome:
-    """An output that is in the home only, beside the state or ledger it belongs to."""
+    """An output only in the home, together with the state or ledger it belongs to."""
 
     __slots__ = ()
 
     @property
     def databases(self) -> tuple[str, ...]:
-        """Where it is."""
+        """The databases of the output: the home."""
         return (HOME,)
 
     @property
     def shard_by(self) -> tuple[str, ...]:
-        """What chooses among several databases; there is one."""
+        """Empty: there is only one database."""
         return ()
 
 
 def check_databases(names: tuple[str, ...], at: Path) -> Iterator[Problem]:
-    """Find what keeps an output from being written to these databases."""
+    """Find problems with the names of an output's databases."""
     for index, name in enumerate(names):
         yield from _check_name(name, (*at, index))
     yield from check_distinct(list(names), "databases", at)
 
 
 def check_declaration(name: str, conninfo: str, at: Path) -> Iterator[Problem]:
-    """Find what keeps a pipeline from saying where a database is.
+    """Find problems with a pipeline's declaration of a database.
 
-    No problem shows the connection string, because it may hold a secret.
+    Problems never show the connection string, because it may hold a secret.
     """
     if name == HOME:
         yield Problem(
@@ -101,7 +101,7 @@ def check_declaration(name: str, conninfo: str, at: Path) -> Iterator[Problem]:
 def check_split(
     databases: tuple[str, ...], shard_by: tuple[str, ...], branches: int = 1
 ) -> Iterator[Problem]:
-    """Find what leaves open, or decides twice, where a row of an output goes."""
+    """Find settings that leave open, or decide twice, where a row of an output goes."""
     if not databases:
         yield _wrong("databases", "There is no database.", "Write a name.")
     if len(databases) > 1 and not shard_by:
@@ -148,9 +148,9 @@ def _check_name(name: str, at: Path) -> Iterator[Problem]:
 
 
 def _keys_of(conninfo: str) -> set[str] | None:
-    """List what a connection string sets, ``password`` among it; None if unreadable.
+    """Return the keys that a connection string sets; None if it cannot be read.
 
-    In doubt something counts as a secret: what comes before an ``@`` and has a colon.
+    If in doubt, it reports a ``password``: for text with a colon before an ``@``.
     """
     if not _URI.match(conninfo):
         keys = {setting["key"].casefold() for setting in _SETTING.finditer(conninfo)}

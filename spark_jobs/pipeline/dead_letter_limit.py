@@ -1,4 +1,4 @@
-"""How many dead letters are too many to go on."""
+"""The limit of dead letters above which a pipeline pauses."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 from spark_jobs.pipeline.problems import Problem, raise_if_any
 
-#: Few enough to be read within a minute, too many to be dead by chance.
+#: Few enough to be read within a minute, and too many to be dead by chance.
 DEAD_LETTER_LIMIT_RECORDS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterLimit:
-    """Pause the pipeline when more of what it reads dies than it ever should.
+    """Pause the pipeline when too many of its records become dead letters.
 
     Attributes:
-        share: Of the newest records, how many may be dead letters; 0 if none may.
-        records: How many records are looked at, at the least: so many must have been
-            read since the driver's start, or since the last pause, before it judges.
+        share: Share of the newest records that may be dead letters; 0 to allow none.
+        records: Least number of records to judge by, read since the driver's start or
+            since the last pause.
     """
 
     share: float

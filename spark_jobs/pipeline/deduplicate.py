@@ -1,4 +1,4 @@
-"""How a pipeline drops what its producers sent twice."""
+"""Settings for dropping events that producers send twice."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _BUCKET_SECONDS_DEFAULT = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deduplicate:
-    """Drop what a producer sent twice.
+    """Drop events that a producer sends twice.
 
     Attributes:
-        horizon: How far back, in event time, an ID is remembered. An event older
-            than that cannot be checked and goes to the expired table.
-        conflicts: Whether an ID that comes again with another payload becomes a dead
-            letter ``ID_CONFLICT`` instead of counting as a duplicate.
-        false_positives: The share of new IDs that a filter may take for seen ones;
-            these are looked up. It decides nothing but speed and memory.
+        horizon: How far back in event time IDs are remembered. An older event cannot be
+            checked, and goes to the expired table.
+        conflicts: An ID that comes again with another payload becomes a dead letter
+            ``ID_CONFLICT`` instead of a duplicate.
+        false_positives: The share of new IDs that a filter may take for seen ones, so
+            that they are looked up. It affects only speed and memory.
     """
 
     horizon: timedelta = DEDUPLICATE_HORIZON
@@ -50,7 +50,7 @@ class Deduplicate:
 
 
 def _check_rate(rate: float) -> Iterator[Problem]:
-    """Yield why a filter with that rate would cost more than it saves."""
+    """Yield a problem if a filter with this rate would cost more than it saves."""
     if _RATE_MIN <= rate <= _RATE_MAX:
         return
     yield Problem(
@@ -66,10 +66,10 @@ def _check_rate(rate: float) -> Iterator[Problem]:
 def check_one_history(
     deduplicate: Deduplicate | None, source: Source
 ) -> Iterator[Problem]:
-    """Yield what would make an event of one contract the repeat of another's.
+    """Yield a problem if an event of one contract could be a repeat of another's.
 
-    There is one history of IDs over all contracts. Two events of different contracts
-    never have the same payload, so a conflict tells that they share an ID.
+    All contracts share one history of IDs. Two events of different contracts never have
+    the same payload, so a conflict reveals that they share an ID.
     """
     if deduplicate is None or deduplicate.conflicts or len(source.schemas) == 1:
         return
@@ -84,7 +84,7 @@ def check_one_history(
 
 
 def bucket_seconds(horizon: timedelta | None) -> int:
-    """Return how much event time a bucket covers, in a pipeline that begins so."""
+    """Return the seconds of event time of a bucket for a pipeline's first horizon."""
     if horizon is None:
         return _BUCKET_SECONDS_DEFAULT
     seconds = int(horizon.total_seconds()) // BUCKETS_PER_HORIZON
@@ -94,10 +94,10 @@ def bucket_seconds(horizon: timedelta | None) -> int:
 def check_future_buckets(
     deduplicate: Deduplicate | None, source: Source
 ) -> Iterator[Problem]:
-    """Yield that one producer's clock could make more buckets than there is room for.
+    """Yield a problem if one producer's clock could make too many buckets.
 
-    Before the clock a pipeline has as many as its horizon has, since what lies behind
-    that is expired; ahead of it only the bound keeps events from having one each.
+    In the past, the horizon limits the number of buckets, because older events are
+    expired. In the future, only the bound limits it.
     """
     if deduplicate is None:
         return

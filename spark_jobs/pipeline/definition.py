@@ -1,9 +1,9 @@
-"""What a pipeline is: the one model that YAML files and Python programs both build.
+"""The model of a pipeline, which YAML files and Python programs both build.
 
-Every part checks itself when it is built, and ``Pipeline`` checks what concerns
-several parts, so an instance that exists is valid as far as can be known without its
-contracts; ``columns.check_columns`` does the rest. No part holds a secret, and none
-depends on where or when it runs: two processes with equal pipelines do the same.
+Every part checks itself when it is built, and ``Pipeline`` checks conditions over
+several parts. So an existing instance is valid as far as can be known without its
+contracts; ``columns.check_columns`` does the rest. No part holds a secret or depends on
+where or when it runs: two processes with equal pipelines do the same.
 """
 
 from __future__ import annotations
@@ -47,33 +47,33 @@ Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """A named way from topics to results tables.
+    """A named path from topics to result tables.
 
     Attributes:
         name: Identity in the ledger: offsets, IDs and windows belong to it.
-        source: Where events come from.
-        guarantee: Whether rows are there once, or at least once, which is cheaper.
-        deduplicate: None only where the source cannot repeat itself, or may: at least
-            once it must be None.
-        validate: Rules in the order in which they are tried; the first broken one
-            gives the dead letter its reason.
+        source: Source of the events.
+        guarantee: Rows are in the tables exactly once, or at least once, which is
+            cheaper.
+        deduplicate: None if the source never repeats an event, or if repeats are fine;
+            must be None with at least once.
+        validate: Rules in order; the first broken one gives the dead letter its reason.
         enrich: Lookups, in order.
-        transform: Adds columns to the events after all lookups; in Python only. It
-            gets one row for each event and must give one for each back.
-        predict: Models whose answers are columns, in order; each sees what is looked
-            up or added and what the models before it answer.
-        code_version: What the pipeline's functions are told apart by in the ledger;
-            where it is empty, a Python file's pipeline gets the hash of its sources.
-        filter: Spark SQL over the event and all that was added to it; where it is not
-            true, nothing of the event is kept but its position.
-        reported: Figures that are taken from columns of the events, such as those that
-            the transform adds; in Python only.
-        dead_letter_limit: When the driver pauses the pipeline by itself; None if never.
-        monitor: What the monitor may show of its events.
-        outputs: At least one.
-        databases: Name to libpq connection string, without secrets; empty where the
-            driver's environment must give it. No part of what the pipeline is: two
-            that only differ here are equal.
+        transform: Adds columns to the events after all lookups; in Python only. It gets
+            one row for each event, and must return one row for each.
+        predict: Models that compute columns, in order; each sees the columns of
+            lookups, of the transform and of the models before it.
+        code_version: Version of the pipeline's functions in the ledger; if empty, a
+            Python file's pipeline gets the hash of its sources.
+        filter: Spark SQL over all columns of the event; if it is not true, only the
+            event's position is kept.
+        reported: Figures computed from columns of the events, such as columns of the
+            transform; in Python only.
+        dead_letter_limit: Limit at which the driver pauses the pipeline; None for none.
+        monitor: Settings for what the monitor may show of its events.
+        outputs: Outputs, at least one.
+        databases: Name to libpq connection string, without secrets; empty if the
+            driver's environment must give it. Not part of the identity: pipelines that
+            differ only here are equal.
 
     Raises:
         PipelineError: The parts do not fit together; it names every problem.
@@ -97,7 +97,7 @@ class Pipeline:
 
     @property
     def wanted_databases(self) -> Mapping[str, str]:
-        """Every database but the home that a driver needs, or that is declared."""
+        """All databases but the home that a driver needs or the pipeline declares."""
         looked_up = {one.database: "" for one in self.enrich}
         wanted = {**looked_up, **self.written_databases, **self.databases}
         wanted.pop(HOME, None)
@@ -105,13 +105,13 @@ class Pipeline:
 
     @property
     def written_databases(self) -> Mapping[str, str]:
-        """Every database but the home that an output is in: what executors need."""
+        """All databases but the home that have an output, which executors need."""
         named = {name for one in self.outputs for name in one.databases}
         return {name: self.databases.get(name, "") for name in sorted(named - {HOME})}
 
     @property
     def has_code(self) -> bool:
-        """Whether users' functions belong to it."""
+        """Whether it has functions of users."""
         return self.transform is not None or bool(self.stateful)
 
     @property
@@ -141,7 +141,7 @@ class Pipeline:
         yield from check_future_buckets(self.deduplicate, self.source)
         taken: set[str] = set()
         for index, output in enumerate(self.outputs):
-            # Where no schema is named, the server's search path decides: public.
+            # Without a schema, the server's search path decides: public.
             named = {"table": output.table}
             if isinstance(output, WindowOutput) and output.metrics is not None:
                 named["metrics"] = output.metrics

@@ -1,7 +1,7 @@
-"""A pipeline as JSON, for the ledger: what ran, comparable and readable years later.
+"""A pipeline as JSON for the ledger, comparable and readable years later.
 
-Whatever has an order is a list, because Postgres' ``jsonb`` does not keep the order
-of keys; durations are text, as in pipeline files.
+Everything with an order is a list, because Postgres' ``jsonb`` does not keep the order
+of keys. Durations are text, as in pipeline files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FORMAT = 1
 
 
 def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
-    """Describe a pipeline so that ``from_json`` gives an equal one back."""
+    """Describe a pipeline so that ``from_json`` returns an equal one."""
     source = pipeline.source
     return {
         "format": FORMAT,
@@ -61,14 +61,14 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
             "watermark_delay": format_duration(source.watermark_delay),
             "idle_timeout": format_duration(source.idle_timeout),
             "future_bound": format_duration(source.future_bound),
-            # Left out where there is none, as before there could be one.
+            # Omit the key without a value, as before the key existed.
             **(
                 {}
                 if source.past_bound is None
                 else {"past_bound": format_duration(source.past_bound)}
             ),
         },
-        # Left out where it is the default, as before there was another.
+        # Omit the default, as before the key existed.
         **(
             {}
             if pipeline.guarantee is Guarantee.EXACTLY_ONCE
@@ -78,7 +78,7 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
             {
                 "horizon": format_duration(pipeline.deduplicate.horizon),
                 "conflicts": pipeline.deduplicate.conflicts,
-                # Left out where it is the default, as before there was another.
+                # Omit the default, as before the key existed.
                 **(
                     {}
                     if pipeline.deduplicate.false_positives == FALSE_POSITIVES
@@ -93,14 +93,14 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
             for rule in pipeline.validate
         ],
         "enrich": [enrichment_to_json(one) for one in pipeline.enrich],
-        # Absent where there is none, as it was before there could be.
+        # Omit the key without predictions, as before the key existed.
         **(
             {"predict": [prediction_to_json(one) for one in pipeline.predict]}
             if pipeline.predict
             else {}
         ),
         **({"code_version": pipeline.code_version} if pipeline.has_code else {}),
-        # Left out where there is none, as before there could be one.
+        # Omit the key without a value, as before the key existed.
         **({} if pipeline.filter is None else {"filter": pipeline.filter}),
         **_reported_to_json(pipeline.reported),
         **_limit_to_json(pipeline.dead_letter_limit),
@@ -110,7 +110,7 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def definition_hash(pipeline: Pipeline) -> str:
-    """Give equal pipelines the same 64 hex digits, in every process and release."""
+    """Return 64 hex digits, equal for equal pipelines in every process and release."""
     definition = pipeline_definition_json(pipeline)
     text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
@@ -122,7 +122,7 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
     Raises:
         PipelineError: This release refuses what an older one accepted.
         ValueError: Another format, not made by ``pipeline_definition_json``, or a
-            pipeline with functions, of which the ledger has the version only.
+            pipeline with functions, for which the ledger has only the version.
     """
     if definition.get("format") != FORMAT:
         raise ValueError(
@@ -194,12 +194,12 @@ def _limit_to_json(limit: DeadLetterLimit | None) -> dict[str, Any]:
 
 
 def source_topic_json(source: Source) -> str | list[str]:
-    """Write a source's topic; a list where there are several, as in pipeline files."""
+    """Return a source's topic; a list if there are several, as in pipeline files."""
     return _as_written(source.topics)
 
 
 def source_schema_json(source: Source) -> str | list[str]:
-    """Write a source's contract; a list where there are several, as its topic."""
+    """Return a source's contract; a list if there are several, like its topic."""
     return _as_written(source.schemas)
 
 
@@ -234,7 +234,7 @@ def _kind_to_json(
     if isinstance(output, OutboxOutput):
         return {
             "kind": "outbox",
-            # As the ledger calls it, for readers that tell outputs apart by it.
+            # The ledger's name of the output, by which readers identify outputs.
             "table": output.table,
             "topic": output.topic,
             "key": output.key,

@@ -1,4 +1,4 @@
-"""Durations of a pipeline: what may be one, and how the protocol counts it."""
+"""Durations of a pipeline: checks them, and converts them for the protocol."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from spark_jobs.pipeline.problems import Path, Problem
 
 
 def in_microseconds(duration: timedelta) -> int:
-    """Return a duration in whole microseconds, which is how the protocol counts."""
+    """Return a duration in whole microseconds, the unit of the protocol."""
     return duration // timedelta(microseconds=1)
 
 
 def check_duration(
     duration: timedelta, at: Path, *, zero: bool = True
 ) -> Iterator[Problem]:
-    """Refuse what is not whole milliseconds, and zero where it makes no sense."""
+    """Check that a duration is whole milliseconds, and zero only if allowed."""
     if not isinstance(duration, timedelta):
         yield Problem(
             code="PIPELINE_DURATION",

@@ -1,4 +1,4 @@
-"""Columns that are looked up for each event."""
+"""Enrichments: columns that are looked up for each event."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
 
 REFRESH = timedelta(minutes=10)
 
-#: What a lookup calls the key of a topic's records, as text.
+#: Lookup column with the key of a topic's records, as text.
 KAFKA_KEY = "kafka_key"
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -27,11 +27,11 @@ Scalar: TypeAlias = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsOf:
-    """Which of a key's rows is right for an event: the one valid at its event time.
+    """Selects the row of a key that is valid at the event time.
 
     Attributes:
-        valid_from: The lookup column with the first instant; null is always.
-        valid_until: The lookup column with the first instant after; null is for ever.
+        valid_from: Lookup column with the first valid instant; null for no start.
+        valid_until: Lookup column with the first instant after that; null for no end.
     """
 
     valid_from: str
@@ -50,15 +50,15 @@ class Enrichment:
     """Columns looked up in a table or a topic that fits into memory.
 
     Attributes:
-        table: The lookup table; None where a topic is looked up.
-        database: Where the table is.
-        topic: The lookup topic, of which each key's newest record counts.
-        schema: The contract of the topic's values, as in ``Source``.
-        on: Event column to lookup column; all must be equal.
+        table: The lookup table; None if the lookup is a topic.
+        database: Database of the table.
+        topic: The lookup topic; the newest record of each key counts.
+        schema: Contract of the topic's values, as in ``Source``.
+        on: Event column to lookup column; the values of all must be equal.
         select: New column to lookup column.
-        default: New column to its value where nothing matches; else null.
-        as_of: Chooses among several rows of a key; without it a key has one row.
-        refresh: How old the copy may become.
+        default: New column to its value if no row matches; null without an entry.
+        as_of: Selects one of several rows of a key; without it, a key has one row.
+        refresh: Greatest age of the copy.
     """
 
     table: str | None = None
@@ -76,7 +76,7 @@ class Enrichment:
 
     @property
     def label(self) -> str:
-        """What people call the lookup."""
+        """Name of the lookup for people."""
         if self.topic is not None:
             return f"topic {self.topic}"
         return f"{self.table}" + (
@@ -104,7 +104,7 @@ class Enrichment:
         yield from check_duration(self.refresh, ("refresh",), zero=False)
 
     def _find_place_problems(self) -> Iterator[Problem]:
-        """Find what leaves open, or says twice, where to look."""
+        """Find settings that leave open, or say twice, where to look."""
         if self.table is not None and self.topic is None:
             yield from check_table(self.table, ("table",))
             yield from check_databases((self.database,), ("database",))
@@ -144,5 +144,5 @@ def _misplaced(key: str, why: str) -> Problem:
 
 
 def names_in_ledger(enrichments: Sequence[Enrichment]) -> list[str]:
-    """Return what the ledger calls lookups: their number, from 1, and their label."""
+    """Return the names of lookups in the ledger: number, from 1, and label."""
     return [f"{number}: {one.label}" for number, one in enumerate(enrichments, 1)]

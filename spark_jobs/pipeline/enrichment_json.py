@@ -11,9 +11,9 @@ from spark_jobs.pipeline.enrichment import AsOf, Enrichment
 
 
 def enrichment_to_json(enrichment: Enrichment) -> dict[str, Any]:
-    """Describe an enrichment so that ``enrichment_from_json`` gives it back.
+    """Describe an enrichment so that ``enrichment_from_json`` returns an equal one.
 
-    What a table in the home does not have is left out, as before there was more.
+    It omits keys that a table in the home does not need, as before they existed.
     """
     place: dict[str, Any] = {
         "table": enrichment.table,

@@ -10,7 +10,7 @@ _PLACE = ("table", "database", "topic", "schema")
 
 
 def read_enrichment(section: Section) -> Enrichment | None:
-    """Read an enrichment; None if what it adds to an event is not known."""
+    """Read an enrichment; None if the columns that it adds are unknown."""
     section.allow(*_PLACE, "on", "select", "default", "as_of", "refresh")
     section.require("on", "select")
     place: dict[str, str | None] = {key: section.text(key) for key in _PLACE}

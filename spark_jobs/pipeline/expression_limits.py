@@ -1,10 +1,10 @@
-"""Bound what an expression can take of memory and time for one event.
+"""Bounds the memory and time that an expression can take for one event.
 
-A value may be a hundred times as large as its event, no more: what multiplies is
-counted by literals. What decides how long a search takes, such as a pattern, is a
-literal too, so that the file says it and no event does.
+A value may be at most a hundred times as large as its event: arguments that multiply
+must be literals. Arguments that decide how long a search takes, such as patterns, must
+be literals too, so that the file sets them and no event can.
 
-Like functions, all this is looked for in the tokens, where it is as it was written.
+As for functions, the checks look at the tokens, which are as the user wrote them.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from spark_jobs.pipeline.text_patterns import (
 if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
 
-#: How many times as large as its event a value may become.
+#: Most times that a value may be as large as its event.
 GROWTH_MAX = 100
-#: How many characters or elements a literal may ask for.
+#: Most characters or elements that a literal may ask for.
 LENGTH_MAX = 10_000
-#: How many characters a separator that is computed may have; on events with a longer
-#: one the expression has no value (``strict_nodes.py``).
+#: Most characters of a computed separator; for an event with a longer one, the
+#: expression has no value (``strict_nodes.py``).
 SEPARATOR_LENGTH_MAX = 10
-#: How many digits: beyond these a decimal of Spark has none.
+#: Most digits: a decimal of Spark has no more.
 DIGITS_MAX = 38
 #: Deeper and longer expressions overflow a stack, here or in Spark.
 DEPTH_MAX = 50
 TOKENS_MAX = 5_000
-#: How many functions that Spark writes out with a part twice may be within one another:
-#: each doubles what it has to read.
+#: Deepest nesting of functions that Spark expands with a part twice: each doubles what
+#: it has to read.
 DOUBLINGS_MAX = 5
 
-#: What a literal's characters are a share of.
+#: Assumed characters of an event, for the share of a literal.
 _EVENT = 1_000_000
 
 _TEXT_TOKENS = frozenset({"STRING", "RAW_STRING"})
@@ -63,7 +63,7 @@ _PATTERNS = {
 }
 _DOUBLE = frozenset({"nullif", "nullifzero", "regexp_substr"})
 _QUANTIFIERS = frozenset({"all", "any", "some"})
-#: What ends the pattern of LIKE; anything else would compute it.
+#: Tokens that end the pattern of LIKE; any other token would compute it.
 _AFTER_PATTERN = frozenset(
     {"R_PAREN", "COMMA", "AND", "OR", "ESCAPE", "THEN", "WHEN", "ELSE", "END", "EQ"}
 )
@@ -74,7 +74,7 @@ _FORMAT_PART = re.compile(r"%([0-9]+\$|<)?[-#+ 0,(]*([0-9]*)(?:\.([0-9]+))?")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function as it is called: its name, where, and the tokens of each argument."""
+    """A call of a function: its name, its place, and the tokens of each argument."""
 
     name: str
     start: int
@@ -83,7 +83,7 @@ class Call:
 
 
 def find_calls(tokens: Sequence[Token]) -> Iterator[Call]:
-    """Find every name that brackets follow, with what is between the commas."""
+    """Find every name followed by brackets, with the arguments between the commas."""
     for position, (token, following) in enumerate(pairwise(tokens)):
         if following.token_type.name != "L_PAREN" or not token.text.isidentifier():
             continue
@@ -93,9 +93,9 @@ def find_calls(tokens: Sequence[Token]) -> Iterator[Call]:
 
 
 def find_excesses(tokens: Sequence[Token]) -> Iterator[Problem]:
-    """Find what could take memory or time without bound for one event.
+    """Find parts that could take unbounded memory or time for one event.
 
-    The problems name the call; the expression is put before by who asks.
+    The problems name the call; the caller puts the expression before it.
     """
     for call in find_calls(tokens):
         yield from _check_arguments(call)
@@ -117,7 +117,7 @@ def find_excesses(tokens: Sequence[Token]) -> Iterator[Problem]:
 
 
 def is_too_deep(tokens: Sequence[Token]) -> bool:
-    """Tell whether an expression is too long, or brackets in it too deep."""
+    """Return whether an expression is too long, or its brackets are too deep."""
     depth = deepest = 0
     for token in tokens:
         depth += _depth_change(token)
@@ -126,14 +126,14 @@ def is_too_deep(tokens: Sequence[Token]) -> bool:
 
 
 def literal_text(tokens: Sequence[Token]) -> str | None:
-    """Return the text of a literal, which may be written in parts; None otherwise."""
+    """Return the text of a literal, possibly written in parts; None otherwise."""
     if not tokens or any(one.token_type.name not in _TEXT_TOKENS for one in tokens):
         return None
     return "".join(one.text for one in tokens)
 
 
 def literal_number(tokens: Sequence[Token]) -> int | None:
-    """Return the whole number that a literal is; None for anything else."""
+    """Return the value of a whole-number literal; None for anything else."""
     names = [one.token_type.name for one in tokens]
     if names not in (["NUMBER"], ["DASH", "NUMBER"]):
         return None
@@ -161,7 +161,7 @@ def _check_argument(call: Call, index: int, kind: Argument) -> Iterator[Problem]
     text = literal_text(given)
     place = f"argument {index + 1} of {call.name} at character {call.start + 1}"
     if kind in {Argument.COUNT, Argument.LENGTH, Argument.DIGITS}:
-        # format_number takes a picture as well.
+        # format_number accepts a format text as well.
         if kind is not Argument.DIGITS or text is None:
             yield from _check_number(place, given, kind)
     elif kind is Argument.OPTIONS:
@@ -258,7 +258,7 @@ def _check_pattern_operators(tokens: Sequence[Token]) -> Iterator[Problem]:
 
 
 def _patterns_after(tokens: Sequence[Token], start: int) -> Iterator[tuple[Token, ...]]:
-    """Yield the pattern behind an operator, or each of those in brackets."""
+    """Yield the pattern after an operator, or each pattern in brackets."""
     if _opens(tokens, start + 1) and tokens[start].text.lower() in _QUANTIFIERS:
         yield from _split(tokens, start + 2)
         return
@@ -291,10 +291,10 @@ def _format_width(text: str) -> int:
 
 
 def _growth(tokens: Sequence[Token]) -> float:
-    """Say how many times as large as its event the largest value may become.
+    """Return how many times as large as its event the largest value may become.
 
     A name counts as a whole event. A call is as large as its arguments together, times
-    what it repeats; of other parts the largest counts, unless they are joined.
+    its repetitions. Among other parts, the largest counts, unless they are joined.
     """
     sizes, joined, position = [0.0], False, 0
     while position < len(tokens):
@@ -342,7 +342,7 @@ def _call_growth(name: str, arguments: Sequence[Sequence[Token]]) -> float:
 
 
 def _doublings(tokens: Sequence[Token]) -> int:
-    """Say how many of what Spark doubles are within one another."""
+    """Return how deep functions that Spark doubles are nested."""
     deepest = own = position = 0
     while position < len(tokens):
         name, end = tokens[position].token_type.name, position
@@ -358,7 +358,7 @@ def _doublings(tokens: Sequence[Token]) -> int:
 
 
 def _split(tokens: Sequence[Token], start: int) -> tuple[tuple[Token, ...], ...]:
-    """Split at its commas what is within brackets, which are open before ``start``."""
+    """Split the content of brackets, which open before ``start``, at its commas."""
     parts: list[list[Token]] = [[]]
     depth = 1
     for token in tokens[start:]:
@@ -388,7 +388,7 @@ def _depth_change(token: Token) -> int:
 
 
 def _is_call(tokens: Sequence[Token], position: int) -> bool:
-    """Tell ``like(a, 'x')`` from ``a LIKE ('x')``."""
+    """Return true for ``like(a, 'x')``, false for ``a LIKE ('x')``."""
     return _opens(tokens, position + 1) and len(_split(tokens, position + 2)) > 1
 
 

@@ -1,4 +1,4 @@
-"""Sections that hold Spark SQL by name."""
+"""Reads sections that hold Spark SQL by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spark_jobs.pipeline.yaml_document import Section
 
 
 def read_expressions(section: Section) -> Iterator[tuple[str, str]]:
-    """Read SQL by name; stop where YAML has cut an expression in two."""
+    """Yield SQL by name; stop at an expression that YAML has cut in two."""
     for key in section:
         text = section.text(key)
         if text is None:
@@ -19,7 +19,7 @@ def read_expressions(section: Section) -> Iterator[tuple[str, str]]:
 
 
 def read_condition(section: Section, key: str) -> str | None:
-    """Read SQL that a key holds; None if it is absent, or cut in two by YAML."""
+    """Read the SQL of a key; None if it is absent, or cut in two by YAML."""
     text = section.text(key)
     return None if text is None or _is_cut(section, key, text) else text
 

@@ -1,11 +1,11 @@
-"""Check the SQL in a pipeline file: one value from one event, the same on a replay.
+"""Checks the SQL in a pipeline file: one value per event, the same on a replay.
 
-The expressions run in Spark; they are parsed here, with sqlglot's grammar of Spark
-SQL, so that mistakes show before Spark starts. What passes is handed to Spark as it
-was written, never as sqlglot would write it.
+The expressions run in Spark. This module parses them with sqlglot's grammar of Spark
+SQL, so that mistakes show before Spark starts. Spark gets a valid expression as the
+user wrote it, never as sqlglot would write it.
 
-Functions are looked for in the tokens, not in the tree: the tree gives some of them
-other names, and a quoted or qualified call would slip past a list of node types.
+The checks look for functions in the tokens, not in the tree: the tree gives some
+functions other names, and a list of node types would miss quoted or qualified calls.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DIALECT = "spark"
 _ONE_VALUE = "An expression here gives one value for one event."
 _REPLAY = "A replay must give the same answer."
 
-# Without parentheses these are still the functions, if no column bears the name.
+# Without parentheses, these are still functions, unless a column has the name.
 _NILADIC = frozenset(
     {
         "current_catalog",
@@ -48,19 +48,18 @@ _NILADIC = frozenset(
         "session_user",
     }
 )
-# Functions that are casts.
+# Functions that cast.
 _CASTS = frozenset(
     {"bigint", "binary", "boolean", "date", "decimal", "double", "float", "int"}
     | {"smallint", "string", "time", "timestamp", "tinyint"}
 )
-# Types of contracts, by the literals that they are compared with.
+# Types of contracts, by the kind of literal to compare them with.
 _TEXTS = frozenset({"string", "uuid", "enum"})
 _NO_TEXTS = (
     *("boolean", "int", "long", "float", "double", "decimal", "date", "timestamp"),
     "local-timestamp",
 )
-# Spark turns these strings into the time of the query when it casts them; the name of
-# a zone may follow.
+# Spark casts these strings to the time of the query; a zone's name may follow.
 _SPECIAL_TIME = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 _TIME_TYPES = frozenset(
     {"DATE", "TIME", "TIMESTAMP", "TIMESTAMPLTZ", "TIMESTAMPNTZ", "TIMESTAMPTZ"}
@@ -69,13 +68,13 @@ _TIME_TYPES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What is known about an expression before any event is.
+    """The result of inspecting an expression.
 
     Attributes:
-        columns: Columns it reads, in order, each once; of ``a.b.c`` only ``a``.
-        compared: Columns that are compared with a literal, and whether it is text.
-        is_no_condition: Whether it can only be a number or a text.
-        problems: Why it is refused; none if it may be used.
+        columns: Columns that it reads, in order, each once; only ``a`` of ``a.b.c``.
+        compared: Columns that are compared with a literal, and whether that is text.
+        is_no_condition: It can only be a number or a text.
+        problems: Why it is refused; empty if it may be used.
     """
 
     columns: tuple[str, ...] = ()
@@ -86,9 +85,9 @@ class Inspection:
 
 @functools.lru_cache(maxsize=1024)
 def inspect_expression(text: str) -> Inspection:
-    """Parse one expression and find what forbids its use."""
-    # Imported late: it takes longer than all of this package together, and a
-    # pipeline without expressions does not need it.
+    """Parse one expression, and find its problems."""
+    # Import late: sqlglot takes longer than the rest of this package, and a pipeline
+    # without expressions does not need it.
     from sqlglot import exp, parse_one, tokenize  # noqa: PLC0415
     from sqlglot.errors import ParseError, TokenError  # noqa: PLC0415
 
@@ -136,7 +135,7 @@ def _find_in_tokens(text: str, tokens: list[Token]) -> Iterator[Problem]:
 
 
 def check_condition(text: str | None) -> Iterator[Problem]:
-    """Find what forbids the use of a condition, where there is one."""
+    """Find the problems of a condition, if there is one."""
     if text is None:
         return
     inspection = inspect_expression(text)
@@ -151,10 +150,10 @@ def check_condition(text: str | None) -> Iterator[Problem]:
 
 
 def split_call(text: str) -> tuple[str, str] | None:
-    """Split ``sum(a + b)`` into ``sum`` and ``a + b``, each as it was written.
+    """Split ``sum(a + b)`` into ``sum`` and ``a + b``, both as written.
 
     Returns:
-        None if the text is not exactly one call.
+        Name and arguments; None if the text is not exactly one call.
     """
     from sqlglot import tokenize  # noqa: PLC0415
     from sqlglot.errors import TokenError  # noqa: PLC0415
@@ -176,12 +175,12 @@ def split_call(text: str) -> tuple[str, str] | None:
 
 
 def is_special_time(text: str) -> bool:
-    """Tell whether Spark casts a literal of this text to a time of its own clock."""
+    """Return whether Spark casts a literal of this text to a time of its own clock."""
     return _SPECIAL_TIME.match(text) is not None
 
 
 def with_written_casts(text: str) -> str:
-    """Write ``int(a)`` as ``CAST(a AS int)``, which Spark tells from casts of its own.
+    """Rewrite ``int(a)`` as ``CAST(a AS int)``, which Spark tells from its own casts.
 
     The expression means the same.
     """
@@ -190,7 +189,7 @@ def with_written_casts(text: str) -> str:
     edits: list[tuple[int, int, str]] = []
     tokens = tokenize(text, read=_DIALECT)
     for call in find_calls(tokens):
-        # In a type, such as decimal(10), stands nothing but a number.
+        # A type, such as decimal(10), has only a number in its brackets.
         if call.name not in _CASTS or len(call.arguments) != 1:
             continue
         if literal_number(call.arguments[0]) is None:
@@ -203,7 +202,7 @@ def with_written_casts(text: str) -> str:
 
 
 def find_unknown_columns(text: str, known: list[str]) -> Iterator[Problem]:
-    """Find columns that the events do not have; like Spark, case does not count."""
+    """Find columns that the events do not have; case does not count, as in Spark."""
     folded = {name.casefold() for name in known}
     for column in inspect_expression(text).columns:
         if column.casefold() not in folded:
@@ -218,11 +217,11 @@ def find_unknown_columns(text: str, known: list[str]) -> Iterator[Problem]:
 def find_mistyped(text: str, types: Mapping[str, str]) -> Iterator[Problem]:
     """Find fields that are compared with a literal of another kind.
 
-    Spark finds all that do not fit, at the driver's start; this needs no Spark.
+    At the driver's start, Spark finds all misfits; this check needs no Spark.
 
     Args:
         text: The expression.
-        types: Of the fields, as contracts name them.
+        types: Types of the fields, by the names in contracts.
     """
     folded = {name.casefold(): kind for name, kind in types.items()}
     for column, is_text in inspect_expression(text).compared:
@@ -274,7 +273,7 @@ def _find_structure(text: str, tokens: list[Token]) -> Iterator[Problem]:
 
 def _is_parameter(words: list[str], position: int) -> bool:
     if words[position] == "COLON":
-        # After a name it belongs to a type, as in cast(a AS struct<x:int>).
+        # A colon after a name belongs to a type, as in cast(a AS struct<x:int>).
         return position == 0 or words[position - 1] not in {"VAR", "IDENTIFIER"}
     return words[position] in {"PARAMETER", "PLACEHOLDER", "L_BRACE", "BLOCK_START"}
 
@@ -294,7 +293,7 @@ def _find_functions(text: str, tokens: list[Token]) -> Iterator[Problem]:
             "ILIKE",
             "RLIKE",
         }:
-            # The quantifier of LIKE ANY ('a', 'b'), not the aggregate any().
+            # This is the quantifier of LIKE ANY ('a', 'b'), not the aggregate any().
             continue
         refusal = find_refusal(name)
         if _reads_the_clock(tokens, position):
@@ -320,7 +319,7 @@ def _find_functions(text: str, tokens: list[Token]) -> Iterator[Problem]:
 
 
 def _reads_the_clock(tokens: list[Token], position: int) -> bool:
-    """Tell ``unix_timestamp()``, which is now, from ``unix_timestamp(column)``."""
+    """Return true for ``unix_timestamp()``, the current time, without a column."""
     return (
         tokens[position].text.lower() == "unix_timestamp"
         and position + 2 < len(tokens)
@@ -398,7 +397,7 @@ def _find_compared(tree: Expr) -> Iterator[tuple[str, bool]]:
 
 
 def _symbol(text: str, token: Token) -> str:
-    """Give the token as written: the text of a string token lacks its quotes."""
+    """Return the token as written: the text of a string token lacks its quotes."""
     return text[token.start : token.end + 1]
 
 

@@ -1,4 +1,4 @@
-"""What a pipeline may ask for when its results are written at least once."""
+"""Checks that the settings of a pipeline fit its guarantee."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_guarantee(
     deduplicate: Deduplicate | None,
     outputs: Sequence[_Output],
 ) -> Iterator[Problem]:
-    """Yield what makes no sense, or is not there, for rows that may be repeated."""
+    """Yield settings that make no sense, or do not exist, with at least once."""
     if not isinstance(guarantee, Guarantee):
         yield Problem(
             code="PIPELINE_VALUE",

@@ -1,8 +1,8 @@
 """Outputs with one row for each pair of events that belong together.
 
-Two events are a pair when one is on the left and the other on the right, both have the
+Two events are a pair if one is on the left and the other on the right, both have the
 same values in the columns ``on``, and their event times are within a bound of each
-other. Both sides come through the one source, so their IDs, watermark and offsets are
+other. Both sides come from the same source, so their IDs, watermark and offsets are
 those of the pipeline.
 """
 
@@ -26,7 +26,7 @@ from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
 
 
 class Unmatched(StrEnum):
-    """Which side's events have a row of their own when nothing has matched them."""
+    """The sides whose unmatched events get a row of their own."""
 
     NONE = "none"
     LEFT = "left"
@@ -36,11 +36,11 @@ class Unmatched(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Within:
-    """How far apart in event time a pair may be, both ends included.
+    """How far apart in event time a pair may be; both ends are included.
 
     Attributes:
         before: How much earlier than the left event the right one may be.
-        after: How much later.
+        after: How much later than the left event the right one may be.
     """
 
     before: timedelta = timedelta()
@@ -56,12 +56,12 @@ class Within:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinSide:
-    """The events on one side.
+    """One side of a join.
 
     Attributes:
-        where: Spark SQL that is true of them. One that is on both sides is no pair
-            with itself.
-        select: What the row gets of them: its column to the event's.
+        where: Spark SQL that is true of its events. An event on both sides is never
+            paired with itself.
+        select: Column of the row to column of the event.
     """
 
     where: str
@@ -81,17 +81,16 @@ class JoinSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinOutput(InHome):
-    """One row for each pair, and with ``unmatched`` for each event that has none.
+    """One row for each pair, and with ``unmatched`` also for events without a pair.
 
     Attributes:
-        table: Where to, in the home; made when missing.
-        on: Columns of the event that both have the same values in. Null is equal to
-            nothing.
-        within: How far apart in event time they may be; a duration for both ways.
-        left: The one side.
-        right: The other.
-        unmatched: Whose events have a row with nulls once the watermark has passed
-            every partner that they could have had.
+        table: Result table in the home; made when missing.
+        on: Columns in which both events have the same values. Null equals nothing.
+        within: How far apart in event time they may be; a duration counts both ways.
+        left: The left side.
+        right: The right side.
+        unmatched: Sides whose events get a row with nulls after the watermark has
+            passed every possible partner.
     """
 
     table: str
@@ -106,19 +105,19 @@ class JoinOutput(InHome):
 
     @property
     def bounds(self) -> Within:
-        """How far apart a pair may be, whichever way it was given."""
+        """How far apart a pair may be, as ``Within``."""
         if isinstance(self.within, Within):
             return self.within
         return Within(before=self.within, after=self.within)
 
     @property
     def sides(self) -> dict[str, JoinSide]:
-        """Both of them, by what users call them."""
+        """Both sides, by their names for users."""
         return {"left": self.left, "right": self.right}
 
     @property
     def where(self) -> str:
-        """What an event must meet for the output to take it, on whichever side."""
+        """Condition of events that the output takes, on either side."""
         return f"({self.left.where}) OR ({self.right.where})"
 
     def _find_problems(self) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Join outputs as JSON, for the ledger."""
+"""Join outputs as JSON for the ledger."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_jobs.pipeline.join import JoinOutput, JoinSide, Unmatched, Within
 
 
 def join_to_json(output: JoinOutput) -> dict[str, Any]:
-    """Describe an output so that ``join_from_json`` gives an equal one back."""
+    """Describe an output so that ``join_from_json`` returns an equal one."""
     return {
         "kind": "join",
         "table": output.table,

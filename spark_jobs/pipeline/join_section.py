@@ -11,13 +11,13 @@ from spark_jobs.pipeline.problems import StandIn
 from spark_jobs.pipeline.word_section import read_word
 from spark_jobs.pipeline.yaml_document import Section
 
-#: What stands in for what is wrong with a side.
+#: Stand-ins for wrong values of a side.
 _NO_WHERE = "true"
 _NO_SELECT: Mapping[str, str] = {StandIn("unnamed"): StandIn("unnamed")}
 
 
 def read_join(section: Section) -> JoinOutput | None:
-    """Read an output's section; None if that is wrong beyond what can be checked."""
+    """Read an output's section; None if it is too wrong to be checked further."""
     section.allow("table", "on", "within", "left", "right", "unmatched")
     section.require("table", "on", "within", "left", "right")
     table = section.text("table")

@@ -1,4 +1,4 @@
-"""What the monitor may show of a pipeline's events."""
+"""Settings for what the monitor may show of a pipeline's events."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from spark_jobs.pipeline.problems import Problem, raise_if_any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Monitoring:
-    """What may be shown beside counts and times.
+    """What may be shown besides counts and times.
 
     Attributes:
-        show_keys: Hot keys as they are; hashes of them otherwise, because a key may be
-            somebody's name.
-        samples: How many rows are kept of each step of the newest batch; 0 for none.
+        show_keys: Show hot keys in the clear; otherwise as hashes, because a key may be
+            the name of a person.
+        samples: Number of rows kept of each step of the newest batch; 0 for none.
         redact: Columns of events, parts of them (``address.street``) and columns of
-            outputs that are never shown, nor what is computed of them.
+            outputs that are never shown, nor anything computed from them.
     """
 
     show_keys: bool = False

@@ -1,4 +1,4 @@
-"""What the monitor may show of a pipeline, as JSON for the ledger."""
+"""Monitoring settings as JSON for the ledger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_jobs.pipeline.monitoring import Monitoring
 
 
 def monitoring_to_json(monitoring: Monitoring) -> dict[str, Any]:
-    """Describe what was said, and nothing where nothing was."""
+    """Describe the settings that differ from the defaults; empty if none does."""
     said = {
         "show_keys": monitoring.show_keys,
         "samples": monitoring.samples,
@@ -20,6 +20,6 @@ def monitoring_to_json(monitoring: Monitoring) -> dict[str, Any]:
 
 
 def monitoring_from_json(definition: Mapping[str, Any]) -> Monitoring:
-    """Build what ``monitoring_to_json`` described, out of a pipeline's definition."""
+    """Build the settings that ``monitoring_to_json`` described."""
     written = definition.get("monitor", {})
     return Monitoring(**{**written, "redact": tuple(written.get("redact", ()))})

@@ -1,8 +1,8 @@
-"""Which names a pipeline may give, and which are ours.
+"""Checks the names in a pipeline, and refuses those that Tallyweir uses itself.
 
-Names become SQL identifiers and parts of file names. They are quoted wherever they
-are used; the patterns keep out what would only confuse people, and Postgres' silent
-cut after 63 bytes.
+Names become SQL identifiers and parts of file names. They are quoted wherever they are
+used. The patterns exclude names that would confuse people, or that Postgres would
+silently cut after 63 bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from spark_jobs.pipeline.problems import Path, Problem, StandIn
 
-#: Where an event was read; expressions may ask for it, unless a field has its name.
+#: The topic of an event; expressions may read it, unless a field has this name.
 KAFKA_TOPIC = "kafka_topic"
 RESERVED_COLUMNS = frozenset(
     {
@@ -25,7 +25,7 @@ RESERVED_COLUMNS = frozenset(
         "final",
     }
 )
-#: What every row of Postgres has; no column may be called so. Case counts.
+#: System columns of Postgres; no other column may have these names. Case counts.
 _SYSTEM_COLUMNS = frozenset({"cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"})
 RESERVED_PREFIX = "tallyweir_"
 
@@ -41,7 +41,7 @@ _IDENTIFIER_RULE = (
 
 
 def check_pipeline_name(name: str, at: Path) -> Iterator[Problem]:
-    """Find what keeps a name from naming a pipeline."""
+    """Find problems with the name of a pipeline."""
     if not _PIPELINE.fullmatch(name):
         yield _bad_name(
             f"The pipeline is called {name!r}.",
@@ -51,7 +51,7 @@ def check_pipeline_name(name: str, at: Path) -> Iterator[Problem]:
 
 
 def check_topic(name: str, at: Path) -> Iterator[Problem]:
-    """Find what keeps Kafka from having such a topic."""
+    """Find problems with the name of a topic."""
     if not _TOPIC.fullmatch(name) or name in {".", ".."}:
         yield _bad_name(
             f"The topic is called {name!r}.",
@@ -61,7 +61,7 @@ def check_topic(name: str, at: Path) -> Iterator[Problem]:
 
 
 def check_reason_code(code: str, at: Path) -> Iterator[Problem]:
-    """Find what keeps a word from being a dead letter's reason code."""
+    """Find problems with a reason code of dead letters."""
     if not _REASON_CODE.fullmatch(code):
         yield _bad_name(
             f"The reason code is {code!r}.",
@@ -71,7 +71,7 @@ def check_reason_code(code: str, at: Path) -> Iterator[Problem]:
 
 
 def check_table(name: str, at: Path) -> Iterator[Problem]:
-    """Find what keeps a name from being a table or ``schema.table``."""
+    """Find problems with the name of a table, or with ``schema.table``."""
     schema, dot, table = name.rpartition(".")
     parts = (schema, table) if dot else (table,)
     if not all(_IDENTIFIER.fullmatch(part) for part in parts):
@@ -83,7 +83,7 @@ def check_table(name: str, at: Path) -> Iterator[Problem]:
 
 
 def check_output_table(name: str, at: Path) -> Iterator[Problem]:
-    """Find what keeps a table from being written by a pipeline."""
+    """Find problems with the name of a table that a pipeline writes."""
     yield from check_table(name, at)
     schema, _, _ = name.rpartition(".")
     if _OWN_SCHEMA.fullmatch(schema):
@@ -97,13 +97,13 @@ def check_output_table(name: str, at: Path) -> Iterator[Problem]:
 
 
 def check_column(name: str, at: Path) -> Iterator[Problem]:
-    """Find what keeps a name from being any table's column."""
+    """Find problems with the name of a column of any table."""
     if not _IDENTIFIER.fullmatch(name):
         yield _bad_name(f"The column is called {name!r}.", _IDENTIFIER_RULE, at)
 
 
 def check_stored_column(name: str, at: Path) -> Iterator[Problem]:
-    """Find what keeps a name from being a column of a table that we make."""
+    """Find problems with the name of a column of a table that Tallyweir makes."""
     yield from check_column(name, at)
     if name in _SYSTEM_COLUMNS:
         yield Problem(
@@ -117,7 +117,7 @@ def check_stored_column(name: str, at: Path) -> Iterator[Problem]:
 
 
 def check_output_column(name: str, at: Path) -> Iterator[Problem]:
-    """Find what keeps a name from being a column of a results table."""
+    """Find problems with the name of a column of a result table."""
     yield from check_stored_column(name, at)
     folded = name.casefold()
     if folded in RESERVED_COLUMNS or folded.startswith(RESERVED_PREFIX):

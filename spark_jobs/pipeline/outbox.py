@@ -1,4 +1,4 @@
-"""Outputs that are Kafka topics: what the relay sends on once a batch is decided."""
+"""Outputs that are Kafka topics: the relay sends messages once a batch is decided."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ class OutboxOutput(InHome):
     """One message for each event, written to the home's outbox with the results.
 
     Attributes:
-        topic: Where to; made when missing.
-        key: The column whose value becomes the message's key.
-        select: Which columns the message has; None for all of the event's fields and
-            all looked up.
+        topic: Topic of the messages; made when missing.
+        key: Column whose value becomes the key of the message.
+        select: Columns of the message; None for all fields and all looked-up columns.
         where: As in ``AppendOutput``.
     """
 
@@ -38,7 +37,7 @@ class OutboxOutput(InHome):
 
     @property
     def table(self) -> str:
-        """What the ledger calls the output; no table can have this name."""
+        """The output's name in the ledger, which no table can have."""
         return f"outbox:{self.topic}"
 
     def _find_problems(self) -> Iterator[Problem]:

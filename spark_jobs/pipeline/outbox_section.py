@@ -9,7 +9,7 @@ from spark_jobs.pipeline.yaml_document import Section
 
 
 def read_outbox(section: Section) -> OutboxOutput | None:
-    """Read an output's section; None if that is wrong beyond what can be checked."""
+    """Read an output's section; None if it is too wrong to be checked further."""
     section.allow("topic", "key", "select", "where")
     section.require("topic", "key")
     topic = section.text("topic")
@@ -20,7 +20,7 @@ def read_outbox(section: Section) -> OutboxOutput | None:
         section.at,
         OutboxOutput,
         {
-            # No other output has the topic.
+            # No other output has this topic.
             "topic": f"unnamed_{section.at[1]}",
             "key": StandIn("unnamed"),
             "select": None,

@@ -1,8 +1,8 @@
-"""Pipelines as files: the keys of the YAML, and what each becomes.
+"""Reads pipelines from files: the keys of the YAML, and the parts they become.
 
-A file is checked whole, against its contract too, before anything starts; the error
-holds every problem that can be known, in the order of the lines. A file that ends with
-``.py`` is Python, and ``python_file`` runs it.
+The whole file is checked, also against its contract, before anything starts. The error
+has every problem that can be known, in order of lines. A file that ends with ``.py`` is
+Python, and ``python_file`` runs it.
 """
 
 from __future__ import annotations
@@ -60,20 +60,20 @@ _READERS: Mapping[str, Callable[[Section], Output | None]] = {
     "outbox": read_outbox,
     "join": read_join,
 }
-# Stands in for a missing or wrong name, so that the rest can be checked as well.
+# Stand-in for a missing or wrong name, so that the rest can be checked as well.
 _NO_NAME = "unnamed"
 _NO_OUTPUT = (AppendOutput(table="unnamed"),)
 
 
 def load_pipeline(path: FilePath) -> Pipeline:
-    """Read a pipeline file and check all of it, against its contract as well.
+    """Read a pipeline file and check all of it, also against its contract.
 
-    Where ``deduplicate`` is absent, its defaults hold: IDs are remembered for 7
-    days. Only ``deduplicate: off`` turns it off, or ``guarantee: at_least_once``.
+    Without ``deduplicate``, its defaults apply: IDs are remembered for 7 days. Only
+    ``deduplicate: off`` or ``guarantee: at_least_once`` turns it off.
 
     Raises:
-        PipelineError: Something in the file, or the contract it names, must change;
-            the error has the line of every problem.
+        PipelineError: The file, or a contract that it names, has problems; the error
+            has the line of each.
         ConfigurationError, ContractError: As ``load_python_pipeline`` does.
     """
     if path.suffix == ".py":
@@ -93,12 +93,12 @@ def load_pipeline(path: FilePath) -> Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """What can be read of a file; what is wrong has a stand-in, or is left out.
+    """The parts of a file; a wrong part has a stand-in, or is left out.
 
     Attributes:
-        transform: None, unless a lookup or a prediction is wrong: then the columns
-            after it are as unknown as those of a transform.
-        outputs_are_reported: Whether what is wrong with a lack of them is.
+        transform: Stand-in if a lookup or a prediction is wrong, because the columns
+            after it are as unknown as those of a transform; otherwise None.
+        outputs_are_reported: A lack of outputs is already reported.
     """
 
     name: str
@@ -153,20 +153,20 @@ def _read_parts(file: Section) -> _Parts:
 def _until_wrong(
     sections: list[Section | None], read: Callable[[Section], T | None]
 ) -> tuple[tuple[T, ...], bool]:
-    """Read all of a list; return what is before the first that is wrong, if one is."""
+    """Read a list; return the parts before a wrong one, and whether all are right."""
     found = [None if section is None else read(section) for section in sections]
     right = [one for one in takewhile(lambda one: one is not None, found) if one]
     return tuple(right), len(right) == len(found)
 
 
 def _unknown(events: Any) -> Any:  # noqa: ANN401 - as users' transforms are
-    """Stand in for columns that are not known, since what adds them is wrong."""
+    """Stand in for unknown columns, after a part that is wrong."""
     raise NotImplementedError(events)
 
 
 def _build(parts: _Parts, file: Section) -> Pipeline | None:
-    """Build the pipeline; None, with the problems reported, if parts do not fit."""
-    # An empty list is a problem of the pipeline; others are reported already.
+    """Build the pipeline; None, with problems reported, if parts do not fit."""
+    # An empty list is a problem of the pipeline; other problems are reported already.
     outputs = parts.outputs or (_NO_OUTPUT if parts.outputs_are_reported else ())
     return file.report.attempt(
         (),
@@ -187,7 +187,7 @@ def _build(parts: _Parts, file: Section) -> Pipeline | None:
 
 
 def _check_contracts(pipeline: _Parts, path: FilePath, file: Section) -> None:
-    """Check the columns of the events, and those of topics that are looked up."""
+    """Check the columns of the events, and of lookup topics."""
     source = pipeline.source
     contracts = None
     if not isinstance(source.schema, StandIn):
@@ -233,7 +233,7 @@ def _read_event_contracts(
 def _attempt(
     file: Section, at: Path, make: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> T | None:
-    """Return what is made; None, with the problem reported, if a contract is wrong."""
+    """Call ``make``; return None, with the problem reported, if a contract is wrong."""
     try:
         return make(*args, **kwargs)
     except ContractError as exc:
@@ -292,7 +292,7 @@ def _read_dead_letter_limit(file: Section) -> DeadLetterLimit | None:
         return None
     section.allow("share", "records")
     section.require("share")
-    # A share that is missing or no number is reported; none is the strictest.
+    # A missing or wrong share is reported already; 0 is the strictest.
     share = section.share("share", default=0.0)
     records = section.whole_number("records", default=DEAD_LETTER_LIMIT_RECORDS)
     return section.report.attempt(
@@ -312,12 +312,12 @@ def _read_monitor(file: Section) -> Monitoring:
         samples=section.whole_number("samples", default=0),
         redact=section.texts("redact") or (),
     )
-    # What is wrong with it is reported.
+    # Its problems are reported already.
     return monitoring or Monitoring()
 
 
 def _read_databases(file: Section) -> dict[str, str]:
-    """Read where databases are; those that are wrong are left out."""
+    """Read the databases' connection strings, without wrong ones."""
     section = file.section("databases")
     if section is None:
         return {}
@@ -355,7 +355,7 @@ def _read_outputs(sections: list[Section | None]) -> tuple[Output, ...]:
         at: Path = ("outputs", index, kinds[0])
         output = _READERS[kinds[0]](body)
         if output is not None:
-            # Outputs that are wrong are left out, so the others move up.
+            # Wrong outputs are left out, so later ones move up.
             section.report.alias(("outputs", len(outputs)), at)
             outputs.append(output)
     return tuple(outputs)

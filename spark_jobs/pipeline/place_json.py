@@ -1,4 +1,4 @@
-"""Where an output goes, as JSON for the ledger."""
+"""The databases of an output as JSON for the ledger."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from spark_jobs.pipeline.window import WindowOutput
 
 
 def place_to_json(output: AppendOutput | WindowOutput) -> dict[str, Any]:
-    """Describe where an output goes; nothing for the home, as before there was more.
+    """Describe an output's databases; empty for the home, as before others existed.
 
-    Where a database is does not belong to it: that may change, and the pipeline is
-    the same.
+    A connection string is not part of it: it may change without changing the pipeline.
     """
     place: dict[str, Any] = {}
     if output.databases != (HOME,):

@@ -1,4 +1,4 @@
-"""The keys that say where an output's rows go."""
+"""Reads the keys that say where an output's rows go."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ PLACE = ("database", "shard_by")
 
 
 def stand_ins(section: Section) -> dict[str, object]:
-    """Return what stands in for what is wrong with an output's place and condition.
+    """Return stand-ins for wrong values of an output's place and condition.
 
-    No other output has the table.
+    No other output has the stand-in table.
     """
     return {
         "table": f"unnamed_{section.at[1]}",
@@ -22,7 +22,7 @@ def stand_ins(section: Section) -> dict[str, object]:
 
 
 def read_place(section: Section) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Read where an output's rows go: the databases, and by what they are chosen."""
+    """Read an output's databases, and the columns that choose among them."""
     databases = section.one_or_more("database")
     shard_by = section.texts("shard_by")
     section.report.alias((*section.at, "databases"), (*section.at, "database"))

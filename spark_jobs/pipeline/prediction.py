@@ -17,11 +17,11 @@ _OUTPUT = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<index>[0-9]{1,6})\])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOutput:
-    """One number or text per event out of what a model answers.
+    """One number or text per event from the output of a model.
 
     Attributes:
-        name: The model's output.
-        index: Which element, where the output has several for each event.
+        name: Name of the model's output.
+        index: Index of the element, if the output has several for each event.
     """
 
     name: str
@@ -33,13 +33,13 @@ class Prediction:
     """Columns computed by a model in ONNX, which is data: loading it runs no code.
 
     Attributes:
-        model: The file, relative to the pipeline file.
-        inputs: The model's input to Spark SQL over one event: one expression for an
-            input of one value, several for one that takes a row of features.
-        columns: New column to the model's output, ``probabilities[1]`` for one
-            element of several.
-        version: New column with the model's version, the beginning of the SHA-256 of
-            its file; by default the file's name and ``_version``.
+        model: File of the model, relative to the pipeline file.
+        inputs: Input of the model to Spark SQL over one event: one expression for an
+            input of one value, several for an input that takes a row of features.
+        columns: New column to output of the model; ``probabilities[1]`` for one element
+            of several.
+        version: New column with the version of the model: the beginning of the SHA-256
+            of its file. Its default name is the file's name and ``_version``.
     """
 
     model: str
@@ -55,11 +55,11 @@ class Prediction:
 
     @property
     def new_columns(self) -> tuple[str, ...]:
-        """What it adds to the event, in order."""
+        """Columns that it adds to the event, in order."""
         return (*self.columns, self.version)
 
     def output_of(self, column: str) -> ModelOutput:
-        """Return what a column is filled with."""
+        """Return the model's output that fills a column."""
         found = _OUTPUT.fullmatch(self.columns[column].strip())
         assert found is not None, "checked when it was built"
         index = found["index"]

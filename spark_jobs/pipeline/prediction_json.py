@@ -9,7 +9,7 @@ from spark_jobs.pipeline.prediction import Prediction
 
 
 def prediction_to_json(prediction: Prediction) -> dict[str, Any]:
-    """Describe a prediction so that ``prediction_from_json`` gives it back."""
+    """Describe a prediction so that ``prediction_from_json`` returns an equal one."""
     return {
         "model": prediction.model,
         "inputs": [[name, list(given)] for name, given in prediction.inputs.items()],

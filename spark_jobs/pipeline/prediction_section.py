@@ -7,7 +7,7 @@ from spark_jobs.pipeline.yaml_document import Section
 
 
 def read_prediction(section: Section) -> Prediction | None:
-    """Read a prediction; None, with the problems reported, if it is wrong."""
+    """Read a prediction; None, with problems reported, if it is wrong."""
     section.allow("model", "inputs", "columns", "version")
     section.require("model", "inputs", "columns")
     model = section.text("model")

@@ -1,4 +1,4 @@
-"""The problems of one file, gathered so that one error shows all of them by line."""
+"""Gathers the problems of one file, so that one error shows all of them by line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """Problems of one file as they are found, and the lines they are on.
+    """The problems of one file, and their lines.
 
     Attributes:
         file: The file's name as the user gave it.
@@ -26,11 +26,11 @@ class Report:
     _found: list[tuple[int, Problem]] = field(default_factory=list)
 
     def add(self, problem: Problem, line: int | None = None) -> None:
-        """Keep a problem, on the given line or on that of its path."""
+        """Keep a problem, on a given line or on the line of its path."""
         self._found.append((line or self._line_of(problem.at), problem))
 
     def alias(self, model: Path, file: Path) -> None:
-        """Let a path of the model, and all below it, stand for one of the file."""
+        """Let a path of the model, and all paths below it, mean a path of the file."""
         below = [path for path in self.lines if path[: len(file)] == file]
         for path in below:
             self.lines[model + path[len(file) :]] = self.lines[path]
@@ -38,7 +38,7 @@ class Report:
     def attempt(
         self, at: Path, build: Callable[P, T], *args: P.args, **values: P.kwargs
     ) -> T | None:
-        """Build a part; keep its problems under ``at`` if it cannot be."""
+        """Build a part; if that fails, keep its problems under ``at``."""
         try:
             return build(*args, **values)
         except PipelineError as exc:
@@ -55,18 +55,18 @@ class Report:
     ) -> T | None:
         """Build a part as ``attempt`` does, or one that stands in for it.
 
-        What else a pipeline says of it can be checked then; it is never run, because
-        the file has a problem.
+        Then the checks of other parts that refer to it can go on. The stand-in never
+        runs, because the file has a problem.
 
         Args:
-            at: Where the part is.
-            build: What makes it.
-            stand_ins: What to take for values that are None, which are reported
-                already, and for those that the part refuses.
-            values: What the file says.
+            at: Path of the part.
+            build: Builds the part.
+            stand_ins: Values to take for values that are None, which are reported
+                already, and for values that the part refuses.
+            values: Values from the file.
 
         Returns:
-            None if a value is wrong that nothing can stand in for.
+            None if a wrong value has no stand-in.
         """
         missing = {key: one for key, one in stand_ins.items() if values[key] is None}
         given = {**values, **missing}
@@ -83,13 +83,13 @@ class Report:
             return None
 
     def raise_if_any(self) -> None:
-        """Refuse the file if there is a problem, with all of them by line.
+        """Raise all problems, ordered by line, if there are any.
 
         Raises:
-            PipelineError: There is.
+            PipelineError: There are problems.
         """
         if self._found:
-            # The sort is stable: on one line, as found.
+            # The sort is stable: problems of one line stay in the order of finding.
             found = sorted(self._found, key=lambda pair: pair[0])
             raise PipelineError(
                 [problem for _, problem in found],

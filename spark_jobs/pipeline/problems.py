@@ -1,8 +1,8 @@
-"""What is wrong with a pipeline: several problems, one error.
+"""Problems of a pipeline, which one error collects.
 
-A problem knows its path within the pipeline (``("outputs", 1, "by", 0)``), not where
-that was written: the reader of a file turns paths into lines. So the rules are the
-same for pipelines from YAML and from Python.
+A problem knows its path in the pipeline (``("outputs", 1, "by", 0)``), but not its
+line: the reader of a file turns paths into lines. So the rules are the same for
+pipelines from YAML and from Python.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 class StandIn(str):
-    """A name in place of one that is missing or wrong, which is reported already.
+    """Stands in for a name that is missing or wrong, which is reported already.
 
-    No file can hold one: only the checks of a file that has a problem see it.
+    No file can contain it: only the checks of a file with problems see it.
     """
 
     __slots__ = ()
@@ -33,12 +33,12 @@ class StandIn(str):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that someone must change.
+    """One thing that the user must change.
 
     Attributes:
         code: Stable upper-case identifier, such as ``PIPELINE_UNKNOWN_KEY``.
-        at: Where in the pipeline; empty for the whole of the part looked at.
-        saw: What was found there.
+        at: Path in the pipeline; empty for the whole part.
+        saw: What the check found there.
         why: Why it cannot stay.
         fix: What to write instead, as an instruction.
     """
@@ -50,18 +50,18 @@ class Problem:
     fix: str
 
     def under(self, *prefix: str | int) -> Problem:
-        """Put the same problem into the larger part that holds this one."""
+        """Return the same problem for the larger part that holds this one."""
         return dataclasses.replace(self, at=(*prefix, *self.at))
 
 
 class PipelineError(ConfigurationError):
-    """A pipeline that may not start, with every problem that was found.
+    """The error of a pipeline that cannot start, with all its problems.
 
-    ``code`` is the first problem's; ``problems`` has the others.
+    ``code`` is that of the first problem; ``problems`` has all of them.
 
     Attributes:
-        problems: At least one, in the order in which they are shown.
-        places: Where each of them is: ``departures.yaml:4`` or ``Source.topic``.
+        problems: Problems in the order in which they are shown, at least one.
+        places: Place of each problem: ``departures.yaml:4`` or ``Source.topic``.
     """
 
     def __init__(self, problems: Sequence[Problem], places: Sequence[str]) -> None:
@@ -82,16 +82,16 @@ class PipelineError(ConfigurationError):
         super().__init__(first.code, saw=saw, why=why, fix=fix)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle: the parent's way would lose the single problems."""
+        """Pickle all problems, which the parent's method would lose."""
         return (PipelineError, (self.problems, self.places))
 
 
 @dataclass(slots=True)
 class Gathered:
-    """The problems of all parts that a Python file builds.
+    """Gathers the problems of all parts that a Python file builds.
 
     Attributes:
-        folder: Of the file and of what it imports; places are told by their lines.
+        folder: Folder of the file and its imports; places are their lines.
     """
 
     folder: FilePath
@@ -106,10 +106,10 @@ class Gathered:
             self.places.append(f"{line}{subject}{_format_path(one.at)}")
 
     def raise_if_any(self) -> None:
-        """Refuse the file if there is a problem.
+        """Raise all problems, if there are any.
 
         Raises:
-            PipelineError: There is; it has all of them.
+            PipelineError: There are problems; it has all of them.
         """
         if self.problems:
             raise PipelineError(self.problems, self.places)
@@ -127,7 +127,7 @@ _gathered: ContextVar[Gathered | None] = ContextVar("gathered", default=None)
 
 @contextmanager
 def gathering(folder: FilePath) -> Iterator[Gathered]:
-    """Let parts that are wrong be built, so that one error can tell of all of them.
+    """Let wrong parts be built, so that one error can show all problems.
 
     Args:
         folder: As in ``Gathered``.
@@ -141,11 +141,11 @@ def gathering(folder: FilePath) -> Iterator[Gathered]:
 
 
 def raise_if_any(subject: str, problems: Iterable[Problem]) -> None:
-    """Refuse a part built in Python.
+    """Raise the problems of a part that is built in Python.
 
     Raises:
-        PipelineError: There is a problem, and nobody gathers them; its place is a path
-            such as ``WindowOutput.by[0]``.
+        PipelineError: There are problems, outside of ``gathering``; the place of each
+            is a path such as ``WindowOutput.by[0]``.
     """
     found = _found_in(problems)
     gathered = _gathered.get()
@@ -156,14 +156,14 @@ def raise_if_any(subject: str, problems: Iterable[Problem]) -> None:
 
 
 def _found_in(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Collect what a part finds; what it cannot even look at is of a wrong type."""
+    """Collect the problems of a part; a check that fails means a wrong type."""
     found: list[Problem] = []
     try:
         found.extend(problems)
     except (AttributeError, TypeError) as error:
         seen = f"It has a value of a wrong type ({error})."
         why = "Each value has one type, which docs/python.md names."
-        # What was found before is most likely why.
+        # Problems found before are most likely the cause.
         found = found or [
             Problem(code="PIPELINE_VALUE", saw=seen, why=why, fix="Correct the value.")
         ]
@@ -171,12 +171,12 @@ def _found_in(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 
 def suggest(wrong: str, known: Iterable[str], otherwise: str | None = None) -> str:
-    """Say what was probably meant, as an instruction.
+    """Return an instruction to write what was probably meant.
 
     Args:
-        wrong: What was written.
-        known: What could have been.
-        otherwise: What to say when nothing known is near; else all are listed.
+        wrong: The wrong word.
+        known: The valid words.
+        otherwise: Instruction if no valid word is near; by default, list all.
     """
     names = list(known)
     by_folded = {name.casefold(): name for name in names}
@@ -193,7 +193,7 @@ def _format_path(path: Path) -> str:
 
 
 def empty_value(at: Path) -> Problem:
-    """Say that what stands at a key is empty."""
+    """Return the problem that the value of a key is empty."""
     return Problem(
         code="PIPELINE_VALUE",
         at=at,

@@ -1,8 +1,8 @@
-"""Pipelines as Python files: a module that defines ``pipeline = Pipeline(...)``.
+"""Loads pipelines from Python files, which define ``pipeline = Pipeline(...)``.
 
-Functions of the file, and of modules beside it that it imports, travel to Spark's
-workers by value: nothing has to be installed there. Their sources belong to the
-pipeline's definition, so that the ledger knows which code a batch ran under.
+Spark's workers get the functions of the file, and of modules next to it that it
+imports, by value, so nothing has to be installed there. Their sources belong to the
+pipeline's definition, so that the ledger knows the code of each batch.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _OWN_PACKAGES = frozenset({"schemas", "services", "sinks", "spark_jobs"})
 
 
 def load_python_pipeline(path: Path) -> Pipeline:
-    """Run a pipeline's Python file and check what it defines, against its contract.
+    """Run a pipeline's Python file, and check its pipeline against its contract.
 
     Raises:
         ConfigurationError: ``PIPELINE_CODE_FAILED``: the file raised an error;
             ``PIPELINE_NOT_DEFINED``: it has no ``pipeline``.
         PipelineError: A part of the pipeline is wrong; the error names all of them.
-        ContractError: A contract of it is.
+        ContractError: A contract of the pipeline is wrong.
     """
     known = set(sys.modules)
     with gathering(path.absolute().parent) as gathered:
@@ -49,7 +49,7 @@ def load_python_pipeline(path: Path) -> Pipeline:
 
 
 def _define(path: Path, gathered: Gathered) -> tuple[ModuleType, Pipeline]:
-    """Run the file; what is wrong with parts goes before what fails for that."""
+    """Run the file; raise problems of parts before errors that follow from them."""
     try:
         module = _run(path.absolute())
     except PipelineError as error:
@@ -74,7 +74,7 @@ def _define(path: Path, gathered: Gathered) -> tuple[ModuleType, Pipeline]:
 
 
 def _check_contracts(pipeline: Pipeline, path: Path, gathered: Gathered) -> None:
-    """Check the columns as well, as far as wrong parts let them be known."""
+    """Check the columns too, as far as they are known in spite of wrong parts."""
     is_right = not gathered.problems
     try:
         contracts = load_event_contracts(pipeline.source.schemas, path.parent)
@@ -87,13 +87,13 @@ def _check_contracts(pipeline: Pipeline, path: Path, gathered: Gathered) -> None
         found = contract_problems(error)
         gathered.add((one.under("source", "schema") for one in found), "Pipeline")
     except Exception:
-        # A part that is wrong may be no part at all.
+        # A wrong part may have any type.
         if is_right:
             raise
 
 
 def _run(path: Path) -> ModuleType:
-    """Run the file as a module of its own name, which no other file has."""
+    """Run the file as a module with a unique name."""
     name = f"tallyweir_pipeline_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, "asked for files that end with .py only"
@@ -102,7 +102,7 @@ def _run(path: Path) -> ModuleType:
     sys.modules[name] = module
     folder = str(path.parent)
     if folder not in sys.path:
-        # Behind everything that is installed, which it must not hide.
+        # Append it, so that it does not hide installed packages.
         sys.path.append(folder)
     try:
         spec.loader.exec_module(module)
@@ -119,7 +119,7 @@ def _run(path: Path) -> ModuleType:
 
 
 def _modules_beside(path: Path, known: set[str]) -> list[ModuleType]:
-    """Return what the file imported from its own folder."""
+    """Return the modules that the file has imported from its own folder."""
     found = []
     for name in sorted(set(sys.modules) - known):
         module = sys.modules[name]
@@ -133,7 +133,7 @@ def _modules_beside(path: Path, known: set[str]) -> list[ModuleType]:
 
 
 def _send_by_value(modules: list[ModuleType]) -> None:
-    # Spark pickles with a copy of cloudpickle of its own, which takes a moment to load.
+    # Spark pickles with its own copy of cloudpickle, which takes a moment to load.
     from pyspark import cloudpickle  # noqa: PLC0415
 
     for module in modules:

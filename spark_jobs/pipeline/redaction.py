@@ -1,8 +1,9 @@
-"""What is never shown of a pipeline's rows: what its file names, and what comes of it.
+"""Finds the values that are never shown: redacted fields and all derived from them.
 
-A redacted value must not come back under another name. So a column is hidden with every
-one that is computed or looked up by it, as far as the pipeline's file tells; and what
-its own Python makes, whose insides nobody can see, is hidden wherever anything is.
+A redacted value must not reappear under another name. So every column that is computed
+or looked up from a hidden one is hidden too, as far as the pipeline's file shows it.
+Columns made by the pipeline's own Python, which cannot be inspected, are hidden as soon
+as any field is.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from spark_jobs.pipeline.problems import Problem, suggest
 from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.pipeline.window import WindowOutput
 
-#: The names of a part within a column, from the outside.
+#: The names of a part within a column, outermost first.
 Part = tuple[str, ...]
 
-#: What a window output has of event times.
+#: Columns of a window output that derive from event times.
 _WINDOW_TIMES = frozenset({"window_start", "window_end"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
-    """What is hidden of the rows of a pipeline.
+    """The hidden parts of a pipeline's rows.
 
     Attributes:
-        columns: Columns of events that are hidden.
-        parts: Of columns that are shown, the parts that are not.
-        made: By the table of an output, those of its own columns that are hidden.
+        columns: Hidden columns of events.
+        parts: Hidden parts of columns that are shown.
+        made: Hidden columns that outputs make themselves, by table.
         keys: Tables of outputs whose keys are hidden, or have hidden parts.
     """
 
@@ -48,10 +49,10 @@ class Redaction:
 
 
 def find_redaction(pipeline: Pipeline, added: Sequence[str]) -> Redaction:
-    """Work out what a pipeline hides.
+    """Find everything that a pipeline hides.
 
     Args:
-        pipeline: It names what is to be hidden.
+        pipeline: The pipeline, which names the fields to hide.
         added: The columns that its transform adds.
     """
     named = frozenset(pipeline.monitor.redact)
@@ -63,7 +64,7 @@ def find_redaction(pipeline: Pipeline, added: Sequence[str]) -> Redaction:
     if not named:
         return Redaction()
     hidden = {name for name in named if "." not in name}
-    # What is computed of a column that has a hidden part may be computed of that part.
+    # A value computed from a column with a hidden part may come from that part.
     for column in _computed(pipeline, added, hidden | set(parts)):
         hidden.add(column)
         parts.pop(column, None)
@@ -90,7 +91,7 @@ def find_redaction_problems(
 
     Args:
         pipeline: The pipeline.
-        contracts: Of its events.
+        contracts: Contracts of its events.
         added: The columns that its transform adds, once they are known.
     """
     columns = [
@@ -117,7 +118,7 @@ def find_redaction_problems(
 def _computed(
     pipeline: Pipeline, added: Sequence[str], touched: Iterable[str]
 ) -> Iterator[str]:
-    """Yield the columns of events that come of touched ones, in order."""
+    """Yield the columns of events that derive from touched ones, in order."""
     found = set(touched)
 
     def spread(columns: Iterable[str]) -> Iterator[str]:
@@ -145,7 +146,7 @@ def _looked_up_by(enrichment: Enrichment, pipeline: Pipeline) -> Iterator[str]:
 def _made(
     output: Output, pipeline: Pipeline, named: frozenset[str], touched: frozenset[str]
 ) -> Iterator[str]:
-    """Yield the columns that an output makes itself and that are hidden."""
+    """Yield the hidden columns that an output makes itself."""
     yield from named & set(_own_columns(output))
     match output:
         case WindowOutput():
@@ -166,7 +167,7 @@ def _made(
 
 
 def _own_columns(output: Output) -> Iterator[str]:
-    """Yield the columns of an output that are none of its events'."""
+    """Yield the columns of an output that are not columns of its events."""
     match output:
         case WindowOutput():
             yield from (one.column for one in output.aggregates)
@@ -191,13 +192,13 @@ def _key(output: Output) -> tuple[str, ...]:
 
 
 def _reads(text: str, touched: Iterable[str]) -> bool:
-    """Tell whether an expression reads one of some columns; case does not count."""
+    """Return whether an expression reads one of some columns; case does not count."""
     folded = {name.casefold() for name in touched}
     return any(one.casefold() in folded for one in inspect_expression(text).columns)
 
 
 def _parts_of(contracts: EventContracts) -> dict[str, None]:
-    """Name every part of every field, as pipeline files do."""
+    """Return the names of all parts of all fields, as in pipeline files."""
     names: dict[str, None] = {}
 
     def walk(node: SchemaNode, above: str) -> None:

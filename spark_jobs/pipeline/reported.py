@@ -1,4 +1,4 @@
-"""Figures of a pipeline's own that are taken from columns of its events."""
+"""A pipeline's own figures, computed from columns of its events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from spark_jobs.pipeline.problems import Problem, raise_if_any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What the committed events of each batch add to the pipeline's figures.
+    """The columns that committed events add to the pipeline's figures.
 
     Attributes:
-        counters: A counter's name, to the column of numbers that is added to it.
-        distributions: A distribution's name, to the column of its values.
+        counters: Name of a counter to the column of numbers that is added to it.
+        distributions: Name of a distribution to the column of its values.
     """
 
     counters: Mapping[str, str] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Reported:
 
     @property
     def columns(self) -> frozenset[str]:
-        """All that are read."""
+        """All columns that are read."""
         return frozenset((*self.counters.values(), *self.distributions.values()))
 
     def _find_problems(self) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""What must be true of an event."""
+"""Rules that events must meet."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from spark_jobs.pipeline.problems import Problem, raise_if_any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What must be true of an event; else it is a dead letter.
+    """A condition that an event must meet; otherwise it is a dead letter.
 
     Attributes:
-        reason_code: What the dead letter says, in UPPER_SNAKE_CASE.
+        reason_code: Reason code of the dead letter, in UPPER_SNAKE_CASE.
         condition: Spark SQL over the event's fields. Null counts as false.
     """
 

@@ -1,4 +1,4 @@
-"""Where a pipeline's events come from, and how each is told from the others."""
+"""The source of a pipeline: its topics, contracts, event IDs and event times."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FUTURE_BOUND = timedelta(days=1)
 class HeaderId:
     """The producer's ID travels in a Kafka header.
 
-    ``ce_id`` is taken together with ``ce_source``: CloudEvents promises that the
-    pair is unique, not the ID alone.
+    ``ce_id`` is used together with ``ce_source``: CloudEvents promises that both
+    together are unique, not the ID alone.
     """
 
     header: str
@@ -27,21 +27,22 @@ class HeaderId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The topics, and what the pipeline must know about each of their events.
+    """The topics, and the settings for their events.
 
     Attributes:
-        topic: The Kafka topic; with several, their events are one stream.
-        schema: A contract's name (``flight_departure.v1``), or the path of an
-            ``.avsc`` file beside the pipeline file; with several, an event is of one
-            of them and has the columns of all.
+        topic: The Kafka topic; the events of several topics form one stream.
+        schema: Name of a contract (``flight_departure.v1``), or path of an ``.avsc``
+            file next to the pipeline file. With several, an event has one of these
+            contracts and the columns of all.
         event_id: The field or header with the producer's ID.
         event_time: The field that says when the event happened.
-        watermark_delay: How far behind the newest event time of a partition an
-            older event is still expected.
-        idle_timeout: After so long without events a partition no longer holds the
+        watermark_delay: How far behind the newest event time of a partition an event
+            may still come.
+        idle_timeout: Time without events after which a partition no longer holds the
             watermark back.
         future_bound: Event times further ahead than this are dead letters.
-        past_bound: Event times further back than this are; None for no bound.
+        past_bound: Event times further back than this are dead letters; None for no
+            bound.
     """
 
     topic: str | tuple[str, ...]

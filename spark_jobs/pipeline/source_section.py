@@ -11,7 +11,7 @@ from spark_jobs.pipeline.yaml_document import Section
 _HEADER_PREFIX = "header:"
 
 
-#: What stands in for each wrong value, so that all else can be checked.
+#: Stand-ins for wrong values, so that the rest can be checked.
 _STAND_INS = {
     "topic": "unnamed",
     "schema": StandIn("unnamed"),
@@ -25,7 +25,7 @@ _STAND_INS = {
 
 
 def read_source(section: Section) -> Source:
-    """Read the source; what is wrong with it is reported, and something stands in."""
+    """Read the source; report wrong values, and use stand-ins for them."""
     required = ("topic", "schema", "event_id", "event_time", "watermark_delay")
     section.allow(*required, "idle_timeout", "future_bound", "past_bound")
     section.require(*required)
@@ -52,8 +52,8 @@ def read_source(section: Section) -> Source:
 
 
 def no_source() -> Source:
-    """Return what stands in for a source of which nothing is known."""
-    return Source(**_STAND_INS)  # type: ignore[arg-type]  # of each its own
+    """Return a stand-in for an unknown source."""
+    return Source(**_STAND_INS)  # type: ignore[arg-type]  # each has its own type
 
 
 def _one_or_all(values: tuple[str, ...] | None) -> str | tuple[str, ...] | None:

@@ -1,7 +1,8 @@
-"""The functions of Spark 4.1.1, by what an expression of a pipeline may do with them.
+"""The functions of Spark 4.1.1, by what a pipeline's expressions may do with them.
 
-Read from Spark's own function registry. Kept here as data, because a pipeline file
-is checked before Spark starts, and a misspelt function should be seen then.
+The list comes from Spark's own function registry. It is kept here as data, because a
+pipeline file is checked before Spark starts, and the check must find misspelt
+functions.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ _PER_EVENT = """
     width_bucket xxhash64 year zeroifnull zip_with
 """
 
-# Written like functions, but part of Spark's grammar and so not in its registry.
+# These are written like functions, but are part of Spark's grammar, not its registry.
 _GRAMMAR = """
     cast try_cast extract trim overlay position substring struct timestampadd
     timestampdiff dateadd date_add datediff date_diff
@@ -171,23 +172,23 @@ _KNOWN = frozenset(_PER_EVENT.split() + _GRAMMAR.split())
 
 
 class Argument(enum.Enum):
-    """What an argument must be, so that a file and no event decides what it costs."""
+    """What an argument must be, so that the file, not an event, decides its cost."""
 
-    #: A whole number: how many times as large the value becomes.
+    #: A whole number by which the size of the value is multiplied.
     COUNT = enum.auto()
-    #: A whole number: how many characters or elements it has.
+    #: A whole number of characters or elements of the value.
     LENGTH = enum.auto()
     #: A whole number of digits.
     DIGITS = enum.auto()
-    #: A literal; which one does not matter.
+    #: Any literal.
     TEXT = enum.auto()
-    #: A literal that is put in many times.
+    #: A literal that is inserted many times.
     REPLACEMENT = enum.auto()
-    #: A text that is put in many times; one that is computed must be short.
+    #: A text that is inserted many times; a computed one must be short.
     SEPARATOR = enum.auto()
     #: A pattern of Java.
     REGEX = enum.auto()
-    #: A pattern of Java whose search takes time as the text is long.
+    #: A pattern of Java whose search takes time linear in the length of the text.
     FAST_REGEX = enum.auto()
     #: A pattern of LIKE.
     LIKE = enum.auto()
@@ -199,7 +200,7 @@ class Argument(enum.Enum):
     OPTIONS = enum.auto()
 
 
-#: Of functions that could take memory or time without bound, by position from 0.
+#: Arguments of functions that could take unbounded memory or time, by position from 0.
 ARGUMENTS: dict[str, dict[int, Argument]] = {
     "array_insert": {1: Argument.LENGTH},
     "array_join": {1: Argument.SEPARATOR, 2: Argument.REPLACEMENT},
@@ -262,8 +263,8 @@ ARGUMENTS: dict[str, dict[int, Argument]] = {
     "variant_get": {1: Argument.TEXT, 2: Argument.TYPES},
 }
 
-#: How many times as large as its arguments a function's value may be, of those that
-#: write each character as several.
+#: How many times as large as its arguments the value of a function may be, for
+#: functions that write a character as several.
 GROWING = {
     "base64": 2,
     "hex": 2,
@@ -283,8 +284,8 @@ GROWING = {
     "url_encode": 3,
 }
 
-#: Of readers and writers of JSON and CSV, in small letters: those whose meaning is
-#: the same in every session, and that open, load and allocate nothing.
+#: Allowed options of readers and writers of JSON and CSV, in small letters: they mean
+#: the same in every session, and open, load and allocate nothing.
 OPTIONS = frozenset(
     {
         "allowbackslashescapinganycharacter",
@@ -313,20 +314,20 @@ OPTIONS = frozenset(
 
 
 def find_refusal(name: str) -> tuple[str, str, str] | None:
-    """Say what a function does that no expression may, why not, and what instead.
+    """Return what a refused function does, why it is refused, and what to use instead.
 
     Returns:
-        Three fragments for an error; None for a function that may be used, and for
-        one that Spark does not know.
+        Three fragments for an error; None for an allowed function, and for one that
+        Spark does not know.
     """
     return _REFUSALS.get(name.lower())
 
 
 def is_known(name: str) -> bool:
-    """Tell whether Spark has a function of this name that an expression may use."""
+    """Return whether Spark has a function of this name that expressions may use."""
     return name.lower() in _KNOWN
 
 
 def list_known() -> list[str]:
-    """List what may be used, for suggestions."""
+    """Return the allowed functions, for suggestions."""
     return sorted(_KNOWN)

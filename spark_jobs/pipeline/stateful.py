@@ -1,6 +1,6 @@
-"""Outputs of a Python function that keeps state for each key.
+"""Outputs whose rows come from a Python function that keeps state for each key.
 
-The function is called once for each key that a batch has events for, or a timer::
+The function is called once for each key with events in a batch, or a due timer::
 
     @stateful(
         table="machine_totals",
@@ -40,16 +40,16 @@ from spark_jobs.pipeline.problems import (
     suggest,
 )
 
-#: What JSON holds.
+#: A JSON value.
 Json: TypeAlias = Any
 #: Called with the key, its events, its state, its timers and the watermark.
 StatefulFunction: TypeAlias = Callable[
     [tuple[Any, ...], Any, Any, Any, Any], Iterable[Mapping[str, Any]] | None
 ]
-#: Called with a state's name, a value as it was stored, and the version of then.
+#: Called with the name of a state, a stored value, and the version of that value.
 Migration: TypeAlias = Callable[[str, Any, int], Any]
 
-#: What result columns can be: types of Postgres, with Spark's names for some of them.
+#: Types of result columns: types of Postgres, and Spark's names for some of them.
 RESULT_TYPES: Mapping[str, str] = {
     **{
         name: name
@@ -75,19 +75,19 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class ValueState:
-    """One value; ``default`` until it is set."""
+    """One value, which is ``default`` until it is set."""
 
     default: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class ListState:
-    """Values in the order in which they were appended."""
+    """A list of values in the order of appending."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapState:
-    """Values by keys, which are text."""
+    """A map of values by text keys."""
 
 
 StateKind: TypeAlias = ValueState | ListState | MapState
@@ -95,20 +95,20 @@ StateKind: TypeAlias = ValueState | ListState | MapState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatefulOutput(InHome):
-    """One row for each that a function returns; made by ``stateful``.
+    """The rows that a function returns; made by ``stateful``.
 
     Attributes:
-        table: Where to, in the home; made when missing.
+        table: Result table in the home; made when missing.
         key: Columns of the event whose values make the keys.
-        columns: What the function returns, with their types.
-        function: What is called.
-        state: What it keeps, by name.
-        select: The columns that it gets of each event; None for all.
+        columns: Columns that the function returns, with their types.
+        function: The function to call.
+        state: State that it keeps, by name.
+        select: Columns of each event that it gets; None for all.
         where: As in ``AppendOutput``.
-        ttl: After so long without being written, in event time, a value or an entry
-            is gone; None for never.
-        version: Of the state's meaning; raise it together with ``migrate``.
-        migrate: Turns a stored value of an older version into one of this.
+        ttl: Event time after which a value or entry expires if it is not written; None
+            for never.
+        version: Version of the state; raise it together with ``migrate``.
+        migrate: Turns a stored value of an older version into one of this version.
     """
 
     table: str
@@ -164,7 +164,7 @@ def stateful(  # noqa: PLR0913 - each is a part of the output
     """Make a function an output; see ``StatefulOutput`` for the arguments.
 
     Raises:
-        PipelineError: One of them cannot be used.
+        PipelineError: An argument cannot be used.
     """
 
     def make(function: StatefulFunction) -> StatefulOutput:

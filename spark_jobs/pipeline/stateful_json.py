@@ -1,4 +1,4 @@
-"""Stateful outputs as JSON, for the ledger; the code's version tells functions."""
+"""Stateful outputs as JSON for the ledger; the code's version stands for functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spark_jobs.pipeline.stateful import StatefulOutput
 
 
 def stateful_to_json(output: StatefulOutput) -> dict[str, Any]:
-    """Describe an output; there is no way back, because JSON holds no function."""
+    """Describe an output; there is no inverse, because JSON cannot hold a function."""
     return {
         "kind": "stateful",
         "table": output.table,

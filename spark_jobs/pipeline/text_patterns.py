@@ -1,13 +1,13 @@
-"""Tell from a pattern how long Spark may take to look for it in one text.
+"""Estimates from a pattern how long Spark may search for it in one text.
 
-Java's matcher goes back: where a pattern has several ways to match one text, it tries
-them all before it says no. ``(a+)+b`` doubles the time with each letter, ``.*.*.*b``
-takes the cube of the text's length, and a loop over a group overflows the stack. A
-pattern is taken if a failed search takes time as the text's length, or as its square:
-``foo.*bar`` takes half a second for a text of ``SLOW_LENGTH_MAX`` characters, and hours
-for a megabyte, so expressions have no value on longer ones (``strict_nodes.py``).
+Java's matcher backtracks: if a pattern can match a text in several ways, it tries them
+all before it fails. ``(a+)+b`` doubles the time with each letter, ``.*.*.*b`` takes
+time cubic in the text's length, and a loop over a group overflows the stack. A pattern
+is accepted if a failed search takes linear or quadratic time. ``foo.*bar`` takes half a
+second for a text of ``SLOW_LENGTH_MAX`` characters, and hours for a megabyte, so
+expressions have no value on longer texts (``strict_nodes.py``).
 
-What is not known for sure counts as the worse: a pattern that is refused may be fast.
+If in doubt, the estimate assumes the worse case: a refused pattern may be fast.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import string
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-#: Longer patterns are refused, and so are those that have more parts once the groups
-#: that they repeat are written out.
+#: Most characters of a pattern, and most parts after its repeated groups are written
+#: out.
 PARTS_MAX = 1000
-#: How often a group may be repeated; a single character may be without end.
+#: Most repetitions of a group; a single character may repeat without end.
 REPEATS_MAX = 10
-#: How many ways optional and repeated parts may have together to match one text, where
-#: the search takes no time for its length, as its length, and as its square.
+#: Most ways in which optional and repeated parts together may match one text, for a
+#: search in constant, linear and quadratic time.
 WAYS_MAX = (10_000, 1_000, 10)
-#: How many characters a text may have that takes time as the square of its length.
+#: Most characters of a text whose search takes quadratic time.
 SLOW_LENGTH_MAX = 10_000
 _OTHER = 1 << 128
 _ALL = (1 << 129) - 1
@@ -49,11 +49,11 @@ class _Part:
     """A character, or a loop over one.
 
     Attributes:
-        letters: What it may match, as a set of bits.
-        needed: Whether it matches at least once where its groups do.
-        within: Those groups around it that may be left out, by number.
-        loops: Whether it may be repeated often.
-        gives_back: Whether the matcher tries fewer when what follows does not match.
+        letters: Characters that it may match, as a set of bits.
+        needed: It matches at least once if its groups do.
+        within: Numbers of the optional groups around it.
+        loops: It may be repeated often.
+        gives_back: The matcher tries fewer repetitions if the rest does not match.
     """
 
     letters: int
@@ -63,12 +63,12 @@ class _Part:
     gives_back: bool = True
 
 
-#: Such as the end of the text: it may fail, and matches nothing.
+#: A part without width, such as the end of the text: it may fail, and matches nothing.
 _NO_WIDTH = _Part(_ALL, needed=False)
 
 
 def is_slow_regex(pattern: str) -> bool:
-    """Tell whether a pattern of Java may take the square of a text's length.
+    """Return whether a pattern of Java may take quadratic time.
 
     Raises:
         PatternError: It may take longer, or it cannot be read.
@@ -83,7 +83,7 @@ def is_slow_regex(pattern: str) -> bool:
 
 
 def is_slow_like(pattern: str) -> bool:
-    """Tell the same of a pattern of LIKE.
+    """Return whether a pattern of LIKE may take quadratic time.
 
     Raises:
         PatternError: It may take longer.
@@ -107,7 +107,7 @@ def _is_slow(power: int) -> bool:
 
 
 def _power(parts: list[_Part]) -> int:
-    """Count the loops that may take from one another."""
+    """Count the loops that may match the same characters."""
     end = len(parts)
     while end and parts[end - 1].loops:
         end -= 1  # nothing follows that could make it give back
@@ -127,7 +127,7 @@ def _power(parts: list[_Part]) -> int:
 
 
 def _may_share(parts: list[_Part]) -> bool:
-    """Tell whether some text may belong to the first loop or to the last."""
+    """Return whether some text may belong to the first or to the last loop."""
     first, *between, last = parts
     shared = first.letters & last.letters
     entered = first.within | last.within
@@ -142,8 +142,8 @@ class _Reader:
     """Reads a pattern from left to right.
 
     Attributes:
-        ways: In how many ways optional and repeated parts may match, roughly.
-        aside: What look-arounds match: each is tried by itself.
+        ways: Approximate number of ways in which optional and repeated parts may match.
+        aside: Parts of look-arounds, each of which is tried by itself.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -155,7 +155,7 @@ class _Reader:
         self.aside: list[list[_Part]] = []
 
     def read_all(self) -> list[list[_Part]]:
-        """Return what each alternative matches, the search for its start in front."""
+        """Return the parts of each alternative, after the search for its start."""
         branches = []
         while True:
             anchored = self._anchors and self._text.startswith(("^", r"\A"), self._at)
@@ -184,7 +184,7 @@ class _Reader:
         return parts
 
     def _atom(self, before: list[_Part]) -> list[_Part]:
-        """Read one thing that may be repeated."""
+        """Read one atom, which may be repeated."""
         char = self._take()
         if char in "^$":
             return [_NO_WIDTH]
@@ -233,7 +233,7 @@ class _Reader:
         self._close()
 
     def _flags(self) -> bool:
-        """Read what follows ``(?``; tell whether the group is no more than flags."""
+        """Read what follows ``(?``; return whether the group is only flags."""
         if self._peek() == "<":
             end = self._text.find(">", self._at)
             if end < 0 or not self._text[self._at + 1 : end].isalnum():
@@ -275,7 +275,7 @@ class _Reader:
         return atom * least + [part for copy in copies for part in copy]
 
     def _left_out(self, parts: list[_Part]) -> list[_Part]:
-        """Note that a match may have none of these parts."""
+        """Mark these parts as optional."""
         self._groups += 1
         return [replace(part, within=part.within | {self._groups}) for part in parts]
 
@@ -298,7 +298,7 @@ class _Reader:
         return int(least), int(most) if most else None
 
     def _class(self) -> int:
-        """Read a class of characters; what is not simple may match everything."""
+        """Read a character class; a complex one may match everything."""
         negated = self._peek() == "^"
         if negated:
             self._take()
@@ -330,7 +330,7 @@ class _Reader:
         return _ALL & ~letters | _OTHER if negated else folded
 
     def _escape(self) -> int | None:
-        r"""Read what follows a backslash; None for what has no width."""
+        r"""Read what follows a backslash; return None if it has no width."""
         char = self._take()
         if char in _ZERO_WIDTH:
             return None
@@ -373,14 +373,14 @@ def _bounded(ways: int) -> int:
 
 
 def _is_single(parts: list[_Part]) -> bool:
-    """Tell whether this is one character, in whichever way that is written."""
+    """Return whether this is one character, however it is written."""
     return len(parts) == 1 and parts[0] == _Part(parts[0].letters)
 
 
 def _ends(former: _Part, following: list[_Part]) -> bool:
-    """Tell whether what follows says how often a character was repeated.
+    """Return whether the following part determines where a repetition ends.
 
-    As a point does behind ``[0-9]{1,3}``: it can only be behind the last digit.
+    For example, a point after ``[0-9]{1,3}`` can only follow the last digit.
     """
     first = following[0] if following else _NO_WIDTH
     is_there = first.needed and not first.within
@@ -388,7 +388,7 @@ def _ends(former: _Part, following: list[_Part]) -> bool:
 
 
 def _most_alike(branches: list[list[_Part]]) -> int:
-    """Count the alternatives that may begin with one character, at the most."""
+    """Return how many alternatives, at most, may begin with the same character."""
     begins = [
         one[0].letters if one and one[0].needed and not one[0].within else _ALL
         for one in branches

@@ -1,4 +1,4 @@
-"""What users' own Python is called when it fails, and how it is told apart."""
+"""Describes failures of users' own Python, and hashes its sources."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-#: The innermost frames say where it went wrong; the others, who called. Those inside
-#: of libraries say neither.
+#: The innermost frames show where it failed; outer frames show only callers. Frames
+#: inside libraries show neither.
 _FRAMES_SHOWN = 3
 
 
 def describe_failure(error: BaseException, *, quote_message: bool) -> str:
-    """Say where users' code failed: the traceback's last lines, in one line of text.
+    """Return where users' code failed: the traceback's last frames in one line.
 
     Args:
-        error: What it raised.
-        quote_message: Whether to repeat the error's own words. While events are
-            worked on they may quote one, and events do not belong into logs.
+        error: The error that it raised.
+        quote_message: Include the error's message. While events are processed, the
+            message may quote one, and events must not appear in logs.
     """
     frames = [
         frame
@@ -35,7 +35,7 @@ def describe_failure(error: BaseException, *, quote_message: bool) -> str:
 
 
 def hash_sources(files: Iterable[Path]) -> str:
-    """Give equal sources the same 64 hex digits, wherever they lie."""
+    """Return 64 hex digits, equal for equal sources in any folder."""
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda path: path.name):
         content = file.read_bytes()

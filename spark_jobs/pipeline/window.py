@@ -22,11 +22,11 @@ from spark_jobs.pipeline.window_panes import Early, EarlyPanes, Panes, check_pan
 
 
 class Late(StrEnum):
-    """What becomes of an event that comes after its window's on-time pane.
+    """What happens to an event that comes after its window's on-time pane.
 
-    ``REVISE`` corrects the window's row within ``allowed_lateness``; later events go
-    to the late_event table. ``SIDE_TABLE`` puts all of them there, and ``DROP`` only
-    counts them: the row stays as it was when the watermark passed.
+    ``REVISE`` corrects the window's row within ``allowed_lateness``; later events go to
+    the late_event table. ``SIDE_TABLE`` puts all late events there, and ``DROP`` only
+    counts them. With both, the row stays as it was when the watermark passed.
     """
 
     REVISE = "revise"
@@ -39,17 +39,17 @@ class WindowOutput:
     """One row for each window of event time and each group in it.
 
     Attributes:
-        table: Where to; made when missing.
-        windows: Of which kind they are.
-        by: Columns of the event, or looked up, whose values make the groups.
-        aggregates: What is kept of each group.
+        table: Result table; made when missing.
+        windows: Kind of the windows.
+        by: Columns of the event or of lookups whose values make the groups.
+        aggregates: Aggregates of each group.
         allowed_lateness: How long after the on-time pane ``REVISE`` may revise.
-        late: What becomes of late events.
-        early: When a window that is not complete yet has a row.
-        panes: What its rows hold.
-        metrics: Name of a view with a row for each window, group and aggregate.
+        late: What happens to late events.
+        early: When an incomplete window gets a row.
+        panes: Content of its rows.
+        metrics: Name of a view with one row for each window, group and aggregate.
         databases: As in ``AppendOutput``.
-        shard_by: As in ``AppendOutput``; columns of ``by``, so that all events of a
+        shard_by: As in ``AppendOutput``, but columns of ``by``, so that all events of a
             group go to one database.
         where: As in ``AppendOutput``.
     """

@@ -1,4 +1,4 @@
-"""A window output as JSON, for the ledger."""
+"""A window output as JSON for the ledger."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_jobs.pipeline.window_panes import Early, EarlyPanes, Panes
 
 
 def window_to_json(output: WindowOutput) -> dict[str, Any]:
-    """Describe a window output so that ``window_from_json`` gives it back."""
+    """Describe a window output so that ``window_from_json`` returns an equal one."""
     return {
         "kind": "window",
         "table": output.table,
@@ -70,7 +70,7 @@ def window_from_json(definition: Mapping[str, Any]) -> WindowOutput:
 
 
 def _panes_to_json(output: WindowOutput) -> dict[str, Any]:
-    """Describe the panes; defaults are left out, which keeps the hash."""
+    """Describe the panes without defaults, which keeps the hash."""
     described: dict[str, Any] = {}
     if isinstance(output.early, timedelta):
         described["early"] = format_duration(output.early)
@@ -86,7 +86,7 @@ def _early_from_json(text: str) -> EarlyPanes:
 
 
 def _kind_to_json(windows: WindowKind) -> dict[str, Any]:
-    """Describe the kind; fixed windows in UTC as ever, which keeps their hash."""
+    """Describe the kind; fixed windows in UTC as before, which keeps their hash."""
     if isinstance(windows, Session):
         return {"gap": format_duration(windows.gap)}
     described = {"size": format_duration(windows.size)}

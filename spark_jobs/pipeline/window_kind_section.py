@@ -1,16 +1,16 @@
-"""The keys that say of which kind an output's windows are."""
+"""Reads the keys for the kind of an output's windows."""
 
 from __future__ import annotations
 
 from spark_jobs.pipeline.window_kinds import UTC, Fixed, Session, Sliding, WindowKind
 from spark_jobs.pipeline.yaml_document import Section
 
-#: Keys of an output, one of which it has.
+#: Keys of an output; it has exactly one of them.
 KINDS = ("fixed", "sliding", "session")
 
 
 def read_kind(section: Section) -> WindowKind | None:
-    """Read it from an output's section; None, with the problems reported, if wrong."""
+    """Read the kind of windows; None, with problems reported, if it is wrong."""
     given = [kind for kind in KINDS if kind in section]
     if not given:
         section.reject(

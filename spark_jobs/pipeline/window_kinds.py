@@ -14,19 +14,19 @@ UTC = "UTC"
 
 _HOUR = timedelta(hours=1)
 
-#: So that no single event makes rows without end.
+#: Most windows of an event, so that one event cannot make unlimited rows.
 WINDOWS_OF_AN_EVENT_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """Windows of one size, each beginning where the one before ends.
+    """Windows of one size, each of which begins where the one before ends.
 
     Attributes:
         size: Length of the window.
-        time_zone: Whose clock windows begin by: at multiples of the size since
-            1970-01-01 00:00. Longer than an hour, they last from one time of that
-            clock to the next, so a day has 23 or 25 hours when it is changed.
+        time_zone: Windows begin by the clock of this zone, at multiples of the size
+            since 1970-01-01 00:00. Windows longer than an hour follow that clock, so a
+            day has 23 or 25 hours when the clock changes.
     """
 
     size: timedelta
@@ -42,13 +42,13 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sliding:
-    """Windows that overlap: one begins ``every`` so often; an event is in several.
+    """Overlapping windows: one begins at each ``every``; an event is in several.
 
     Attributes:
         size: Length of the window.
-        every: From the beginning of one to that of the next.
-        time_zone: As in ``Fixed``; it is ``every`` that decides whether windows
-            follow the clock.
+        every: Time from the start of one window to the start of the next.
+        time_zone: As in ``Fixed``, but ``every`` decides whether windows follow the
+            clock.
     """
 
     size: timedelta
@@ -93,10 +93,11 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Windows from the first event of a group until it pauses.
+    """Windows from the first event of a group until a gap without events.
 
     Attributes:
-        gap: How long the pause is; an event that comes exactly then begins another.
+        gap: Time without events that ends a window; an event exactly one gap later
+            begins another.
     """
 
     gap: timedelta

@@ -1,4 +1,4 @@
-"""When a window's rows are shown, and what each of them holds."""
+"""Settings for when a window's rows are shown, and what they hold."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from spark_jobs.pipeline.window_kinds import Session, WindowKind
 
 
 class Early(StrEnum):
-    """Whether a window has a row before the watermark has passed its end."""
+    """Whether a window gets a row before the watermark passes its end."""
 
     OFF = "off"
     BATCH = "batch"
 
 
-#: A duration: for how long at most, but for batches, events wait to be shown.
+#: A duration is the longest time, apart from batches, that events wait to be shown.
 EarlyPanes: TypeAlias = Early | timedelta
 
 
 class Panes(StrEnum):
-    """What the rows of a window hold.
+    """The content of a window's rows.
 
-    ``ACCUMULATING`` keeps one row of each, with all its events. ``DISCARDING`` adds a
-    row each time, with the events that none of the former has.
+    ``ACCUMULATING`` keeps one row for each window and group, with all its events.
+    ``DISCARDING`` adds a row each time, with the events that no former row has.
     """
 
     ACCUMULATING = "accumulating"
@@ -37,7 +37,7 @@ class Panes(StrEnum):
 def check_panes(
     windows: WindowKind, early: EarlyPanes, panes: Panes
 ) -> Iterator[Problem]:
-    """Refuse an interval of nothing, and what sessions cannot have."""
+    """Find an interval of zero, and settings that sessions cannot have."""
     if isinstance(early, timedelta):
         yield from check_duration(early, ("early",), zero=False)
     if not isinstance(windows, Session):

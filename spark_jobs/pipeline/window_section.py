@@ -20,7 +20,7 @@ from spark_jobs.pipeline.word_section import read_word
 from spark_jobs.pipeline.yaml_document import Section
 
 _NO_AGGREGATE = (Aggregate(column="unnamed", function=AggregateFunction.COUNT),)
-#: Of all windows these ones go with every other key.
+#: These windows are valid with every other key.
 _STAND_INS = {
     "windows": Fixed(size=timedelta(hours=1)),
     "aggregates": _NO_AGGREGATE,
@@ -32,7 +32,7 @@ _STAND_INS = {
 
 
 def read_window(section: Section) -> WindowOutput | None:
-    """Read an output's section; None if that is wrong beyond what can be checked."""
+    """Read an output's section; None if it is too wrong to be checked further."""
     section.allow(
         "table",
         *KINDS,
@@ -80,7 +80,7 @@ def read_window(section: Section) -> WindowOutput | None:
 
 
 def _read_aggregates(window: Section) -> tuple[Aggregate, ...] | None:
-    """Read the aggregates, without those that are wrong; None if there are none."""
+    """Read the aggregates, without wrong ones; None if there are none."""
     section = window.section("aggregate")
     if section is None:
         return None
@@ -89,7 +89,7 @@ def _read_aggregates(window: Section) -> tuple[Aggregate, ...] | None:
         for column, text in read_expressions(section)
     ]
     read = tuple(one for one in aggregates if one is not None)
-    # What stands in for them is never computed: the file has a problem.
+    # The stand-in is never computed, because the file has a problem.
     return read or (_NO_AGGREGATE if list(section) else None)
 
 

@@ -1,4 +1,4 @@
-"""Keys of a pipeline file that have one of a few words."""
+"""Reads keys of a pipeline file that have one of a few words."""
 
 from __future__ import annotations
 

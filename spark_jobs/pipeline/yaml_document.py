@@ -1,7 +1,7 @@
-"""Read YAML that strangers may have written, and keep the line of everything.
+"""Reads YAML that strangers may have written, and keeps the line of everything.
 
-A document is a tree of plain mappings, lists and scalars: anchors, aliases and tags
-are refused (341 bytes of aliases can unfold to gigabytes), and so are depth and size
+A document is a tree of plain mappings, lists and scalars. The reader refuses anchors,
+aliases and tags (341 bytes of aliases can unfold to gigabytes), and depth and size
 beyond any pipeline's need. Keys keep the spelling of the file, because YAML 1.1 would
 read the key ``on`` as true.
 """
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """A loader of plain trees; what else YAML can say is a syntax error."""
+    """A loader of plain trees; all other YAML is a syntax error."""
 
     depth = 0
 
@@ -69,8 +69,8 @@ class _PlainLoader(yaml.SafeLoader):
 class Section:
     """One mapping of the file, read key by key.
 
-    A getter that finds its value wrong reports that and returns the default, or
-    None, so that reading goes on and finds the rest.
+    A getter that finds a wrong value reports it and returns the default, or None, so
+    that reading goes on and finds the other problems.
     """
 
     def __init__(self, node: MappingNode, at: Path, report: Report) -> None:
@@ -183,7 +183,7 @@ class Section:
         return str(node.value).lower() in _TRUE
 
     def is_off(self, key: str) -> bool:
-        """Tell whether the value is ``off``, which YAML 1.1 reads as false."""
+        """Return whether the value is ``off``, which YAML 1.1 reads as false."""
         node = self._values.get(key)
         if not isinstance(node, ScalarNode):
             return False
@@ -206,7 +206,7 @@ class Section:
         return None if text is None else (text,)
 
     def is_mapping(self, key: str) -> bool:
-        """Tell whether the value is a mapping, where it may be something else."""
+        """Return whether the value is a mapping, if it may be something else."""
         return isinstance(self._values.get(key), MappingNode)
 
     def section(self, key: str) -> Section | None:
@@ -215,7 +215,7 @@ class Section:
         return None if node is None else self._section(node, (*self.at, key))
 
     def sections(self, key: str) -> list[Section | None]:
-        """Read a list of mappings, with None in the place of anything else."""
+        """Read a list of mappings, with None in place of anything else."""
         if key not in self:
             return []
         nodes = self._items(key)
@@ -232,7 +232,7 @@ class Section:
         return {name: value for name, value in pairs.items() if value is not None}
 
     def scalars(self) -> dict[str, Scalar]:
-        """Read all values, of whatever simple type each has."""
+        """Read all values, each of any simple type."""
         values: dict[str, Scalar] = {}
         for key, node in self._values.items():
             try:
@@ -284,7 +284,7 @@ class Section:
         if isinstance(node, ScalarNode) and kind not in {"str", "null"}:
             saw = f"YAML reads the unquoted {node.value} as {found}."
         elif isinstance(node, ScalarNode) and kind == "str":
-            # What it says is not shown: where a mapping belongs, it may be a secret.
+            # Do not show the text: in place of a mapping, it may be a secret.
             saw = f"{at[-1]} is text."
         else:
             saw = f"{at[-1]} is {found}."
@@ -347,7 +347,7 @@ def _compose(text: str) -> Node | None:
 
 
 def _construct(node: Node) -> Scalar:
-    """Make the value of a scalar; ValueError for what JSON cannot say."""
+    """Construct the value of a scalar; raise ValueError for values that JSON lacks."""
     if _kind(node) not in {"str", "int", "float", "bool", "null"}:
         raise ValueError
     value: Scalar = SafeConstructor().construct_object(node)

@@ -60,7 +60,7 @@ class Execution:
     """Computes the batches.
 
     Attributes:
-        prepared: The pipeline, prepared for the scratch databases.
+        prepared: The pipeline, ready to run in the scratch databases.
         committed: The committed results to compare with.
         rows: Rows of the replay, including those that chance decided.
         scratch: Databases that the batches are published to.

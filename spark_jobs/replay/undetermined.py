@@ -119,7 +119,7 @@ class Undetermined:
 
     @cached_property
     def _unsure_everywhere(self) -> str:
-        """Return why the fate of every record is uncertain; empty if it is not."""
+        """Return why the outcome of every record is uncertain; empty if it is not."""
         definition = pipeline_definition_json(self.pipeline)
         conditions = [definition["validate"], definition.get("filter")]
         return next(self._mentioned(str(conditions)), "")
