@@ -42,7 +42,7 @@ def check_guarantee(
     deduplicate: Deduplicate | None,
     outputs: Sequence[_Output],
 ) -> Iterator[Problem]:
-    """Yield settings that make no sense, or do not exist, with at least once."""
+    """Yield settings that make no sense, or are not supported, with at least once."""
     if not isinstance(guarantee, Guarantee):
         yield Problem(
             code="PIPELINE_VALUE",
