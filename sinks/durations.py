@@ -1,7 +1,7 @@
 """Durations as people write them: ``2 hours``, ``90 s``, ``500 ms``.
 
-One whole number and one unit. Months and years are left out because they have no
-fixed length; fractions, because ``1.5 hours`` is ``90 minutes``.
+A duration is one whole number and one unit. Months and years are left out because they
+have no fixed length; fractions, because ``1.5 hours`` is ``90 minutes``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ DURATION_MAX = timedelta(days=36_500)
 
 _SHAPE = re.compile(r"(?P<count>[0-9]{1,15})\s*(?P<unit>[a-z]+)", re.ASCII)
 
-# From the largest, so that the first that divides is the shortest way to write one.
+# The largest comes first: the first unit that divides gives the shortest text.
 _UNITS: tuple[tuple[timedelta, str, tuple[str, ...]], ...] = (
     (timedelta(weeks=1), "week", ("w",)),
     (timedelta(days=1), "day", ("d",)),
@@ -31,11 +31,11 @@ _LENGTHS = {
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read a duration; zero is one.
+    """Read a duration; zero is allowed.
 
     Raises:
-        ValueError: Not a whole number and a known unit, or over 100 years; the
-            message says which.
+        ValueError: The text is not a whole number and a known unit, or is over 100
+            years; the message says which.
     """
     match = _SHAPE.fullmatch(text.strip().lower())
     if match is None:
@@ -53,7 +53,7 @@ def format_duration(duration: timedelta) -> str:
     """Write a duration so that ``parse_duration`` gives the same one back.
 
     Raises:
-        ValueError: Negative, or finer than a millisecond.
+        ValueError: The duration is negative, or finer than a millisecond.
     """
     if duration < timedelta() or duration % timedelta(milliseconds=1):
         raise ValueError(f"{duration!r} is not a whole number of milliseconds")

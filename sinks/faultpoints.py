@@ -1,8 +1,8 @@
 """Named moments of the batch protocol at which tests make a driver fail.
 
 Each point is a fact of the protocol, and has two sides: just before it becomes true
-and just after. Inert in production: reaching a side is one look-up in an empty
-dictionary. The names are used verbatim in code, documents and tests.
+and just after. Points are inert in production: reaching a side is one look-up in an
+empty dictionary. Code, documents and tests use the names verbatim.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from enum import Enum
 class FaultPoint(Enum):
     """Facts in the order in which a batch makes them true.
 
-    ``BRANCH_PREPARED`` and ``BRANCH_COMMITTED`` are reached once per branch; a batch
-    that touches the home database only reaches none of the four about branches. The
-    two about keys are those of pipelines with keyed state; a tick begins with them,
-    once it is planned.
+    A batch reaches ``BRANCH_PREPARED`` and ``BRANCH_COMMITTED`` once per branch. If it
+    changes only the home database, it reaches neither these two nor ``ALL_PREPARED``
+    and ``ALL_COMMITTED``. Only pipelines with keyed state reach the two points about
+    keys; a tick begins with them, once it is planned.
     """
 
     PLANNED = "planned"
@@ -37,7 +37,7 @@ class FaultPoint(Enum):
 class MergePoint(Enum):
     """Facts in the order in which a merge of the seen-ID catalog makes them true.
 
-    ``CHUNKS_WRITTEN`` is reached once per transaction that writes some of them.
+    A merge reaches ``CHUNKS_WRITTEN`` once per transaction that writes chunks.
     """
 
     CHUNKS_WRITTEN = "chunks_written"
@@ -45,7 +45,7 @@ class MergePoint(Enum):
 
 
 class RedrivePoint(Enum):
-    """Facts in the order in which sending dead letters again makes them true."""
+    """Facts in the order in which a redrive of dead letters makes them true."""
 
     ANNOUNCED = "announced"
     SENT = "sent"
@@ -76,8 +76,8 @@ class ActPoint(Enum):
     """Facts in the order in which an act on a pipeline makes them true.
 
     All but the last are undone with the transaction. A fork reaches only the last two:
-    it claims nothing of the pipeline that it is made of. A discard claims nothing
-    either: there is nothing left to claim.
+    it claims nothing of the pipeline that it is made from. A discard does not claim
+    either: nothing is left to claim.
     """
 
     CLAIMED = "act_claimed"

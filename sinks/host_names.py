@@ -1,7 +1,8 @@
-"""By which names a server of ours is asked: the answer to DNS rebinding.
+"""The host names that a server answers to, as a defence against DNS rebinding.
 
-A browser lets a page read whatever its own host name leads to. Who controls a name can
-let it lead here, so a server answers only to names that are known to be its own.
+A browser lets a page read from any address that the page's host name resolves to. An
+attacker who controls a name can let it resolve to this server. So a server answers only
+to names that are known to be its own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from sinks.protocol.errors import ConfigurationError
 
-#: More names, with spaces between them.
+#: Further names, separated by spaces.
 PUBLIC_NAMES_VARIABLE = "TALLYWEIR_PUBLIC_NAMES"
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z._-]+)(:[0-9]{0,5})?", re.IGNORECASE)
@@ -26,7 +27,7 @@ class HostNames:
     """The names of a server.
 
     Args:
-        names: Those that it was given: names, or addresses.
+        names: The names or addresses that the operator gave it.
 
     Raises:
         ConfigurationError: ``PUBLIC_NAME_INVALID``.
@@ -40,8 +41,8 @@ class HostNames:
 
         Args:
             host: The request's ``Host``.
-            reached_at: The address of this end of the connection, which no other
-                site can have for its name.
+            reached_at: The address of this end of the connection. No other site can
+                have it as its name.
         """
         match = _HOST.fullmatch(host)
         if match is None:

@@ -1,7 +1,8 @@
-"""How our processes get into Kafka: one properties file for both of its clients.
+"""How our processes connect to Kafka: one properties file for both of its clients.
 
-librdkafka and Kafka's Java client name and combine the same settings differently. A
-person writes one file, in librdkafka's words, and both are told from it::
+librdkafka and Kafka's Java client name and combine the same settings differently. The
+operator writes one file, with librdkafka's names, and both clients are configured from
+it::
 
     security.protocol=SASL_SSL
     sasl.mechanism=SCRAM-SHA-512
@@ -10,8 +11,8 @@ person writes one file, in librdkafka's words, and both are told from it::
     ssl.ca.location=/run/secrets/kafka_ca.pem
 
 ``TALLYWEIR_KAFKA_CONFIG`` names it, for drivers and executors alike. Spark shows and
-logs a source's options, so the Java client is given references into the file and
-looks the secrets up by itself.
+logs a source's options, so the Java client gets references into the file and looks the
+secrets up by itself.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _PASSWORD = "sasl.password"  # noqa: S105 - the name of a setting
 _CA = "ssl.ca.location"
 _KEYS = (_PROTOCOL, _MECHANISM, _USERNAME, _PASSWORD, _CA)
 
-#: One text: our error codes are the words in capitals by themselves.
+#: One string, because a string of one word in capitals is taken for an error code.
 _PROTOCOLS = "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"
 _LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -41,25 +42,25 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 
-#: What would end a quoted text of a JAAS configuration, or begin an escape in it or
-#: in a Java properties file.
+#: Characters that would end a quoted text of a JAAS configuration, or begin an escape
+#: in it or in a Java properties file.
 _UNSAFE = re.compile(r'["\\\x00-\x1f\x7f]')
-#: What Java's reference to a value in a file cannot hold.
+#: Characters that Java's reference to a value in a file cannot hold.
 _UNSAFE_IN_PATH = re.compile(r"[:{}]")
 
 
 def client_config(
     bootstrap: str, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return what a client of librdkafka needs to get in. It may hold a password.
+    """Return the settings that librdkafka needs to connect; may hold a password.
 
     Args:
         bootstrap: ``host:port``, several separated by commas.
-        environment: Of the process.
+        environment: Environment of the process.
 
     Raises:
-        ConfigurationError: ``KAFKA_CONFIG_INVALID``; never with a value that may be
-            secret.
+        ConfigurationError: ``KAFKA_CONFIG_INVALID``. The error never shows a value that
+            may be secret.
     """
     return {"bootstrap.servers": bootstrap, **_read_config(environment)[1]}
 
@@ -147,7 +148,7 @@ def _check(path: Path, config: Mapping[str, str]) -> None:
 def _unknown(key: str) -> str:
     if not key:
         return "is not NAME=VALUE"
-    # A line of a password that was broken in two must not be shown.
+    # The line may be the second half of a broken password, so it must not be shown.
     nearest = difflib.get_close_matches(key, _KEYS, n=1)
     return f"has an unknown name{f' like {nearest[0]}' if nearest else ''}"
 

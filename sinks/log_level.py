@@ -18,13 +18,13 @@ _DEFAULT = logging.INFO
 
 
 def read_log_level(environment: Mapping[str, str]) -> int:
-    """Return the least level of a line that is logged, as ``logging`` numbers it.
+    """Return the lowest level that is logged, as ``logging`` numbers it.
 
-    Without the variable, or with nothing in it, that is ``info``.
+    The default is ``info``, also if the variable is empty.
 
     Raises:
-        ConfigurationError: ``SETTING_INVALID``. A misspelt level is not passed over,
-            or somebody would wait for lines that never come.
+        ConfigurationError: ``SETTING_INVALID``. A misspelt level is an error, so that
+            the operator does not wait for lines that never come.
     """
     text = environment.get(LOG_LEVEL_VARIABLE)
     if not text:

@@ -1,8 +1,8 @@
-"""Serves ``/metrics``, ``/livez`` and ``/readyz`` for any process of ours.
+"""Serves ``/metrics``, ``/livez`` and ``/readyz`` for drivers and services.
 
-Drivers and services both need it and may not import each other, so it lies below
-them, beside what else every process shares. It knows no Kafka and no Postgres: what
-is counted and what is asked come from the process.
+Drivers and services both need it and may not import each other, so it lives below
+them, with the other modules that every process shares. It knows no Kafka and no
+Postgres: the process supplies the metrics and the checks.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from sinks.protocol.errors import ConfigurationError
 
 PORT_VARIABLE = "TALLYWEIR_METRICS_PORT"
 HOST_VARIABLE = "TALLYWEIR_METRICS_HOST"
-#: Numbers about a pipeline are nobody's business on the network unless asked for.
+#: The network sees a pipeline's metrics only if the operator asks for it.
 _DEFAULT_HOST = "127.0.0.1"
 _PORT_MAX = 65_535
 #: No client holds its thread for longer, however it sends and reads.
 _CLIENT_TIMEOUT_S = 10.0
 _CLIENTS_MAX = 16
-#: Of a request's line and headers together.
+#: Limit on a request's line and headers together.
 _HEAD_BYTES_MAX = 32_768
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _TEXT = "text/plain; charset=utf-8"
-#: How long the end of a process may wait for the endpoint's at most.
+#: How long the end of a process may have to wait for the endpoint to stop.
 _STOP_POLL_S = 0.1
 
-#: Says what is wrong, or None. Called in a thread of the endpoint's: it must neither
-#: block nor raise.
+#: A check returns what is wrong, or None. The endpoint calls it in a thread of its own:
+#: it must neither block nor raise.
 Check = Callable[[], str | None]
 
 
 class Heartbeat:
-    """A check that fails when something has not happened for too long.
+    """A check that fails when an expected event is overdue.
 
     Args:
-        silence_max_s: How long it may be away.
-        clock: Seconds, monotonic.
+        silence_max_s: Longest time allowed between two beats.
+        clock: Returns seconds, monotonic.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Heartbeat:
         self._beat_at: float | None = None
 
     def beat(self) -> None:
-        """Note that it has happened."""
+        """Note that the event has happened."""
         self._beat_at = self._clock()
 
     def check(self) -> str | None:
-        """Say what is wrong, if anything is."""
+        """Return what is wrong, or None."""
         if self._beat_at is None:
             return "not yet"
         silence_s = self._clock() - self._beat_at
@@ -83,13 +83,13 @@ def serve_metrics(
     ready: Mapping[str, Check],
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[tuple[str, int] | None]:
-    """Serve in the block, if the environment asks for it.
+    """Serve within the block, if the environment asks for it.
 
     Args:
         registry: The process's metrics; ``tallyweir_build_info`` is added.
-        live: Checks by name; while one fails the process should be started again.
-        ready: Checks by name; while one fails the process does not do its work.
-        environment: Of the process.
+        live: Checks by name; while one fails, the process should be restarted.
+        ready: Checks by name; while one fails, the process does not do its work.
+        environment: Environment of the process.
 
     Yields:
         Host and port; None when ``TALLYWEIR_METRICS_PORT`` is not set.
@@ -148,7 +148,7 @@ def _add_build_info(registry: CollectorRegistry) -> None:
     try:
         built = version("tallyweir")
     except PackageNotFoundError:
-        # Run from its sources, as the launcher does.
+        # The process runs from its sources, as with the launcher.
         built = "source"
     Gauge(
         "tallyweir_build_info",
@@ -159,7 +159,7 @@ def _add_build_info(registry: CollectorRegistry) -> None:
 
 
 class _Server(ThreadingHTTPServer):
-    """Knows what its handlers answer from, and has only so many at a time."""
+    """Holds the data that its handlers answer from, and limits their number."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class _Server(ThreadingHTTPServer):
     def process_request(
         self, request: socket.socket | tuple[bytes, socket.socket], client: object
     ) -> None:
-        """Answer in a thread; one client too many is sent away."""
+        """Answer in a thread, or close the connection if too many are open."""
         if self._room.acquire(blocking=False):
             super().process_request(request, client)
         else:
@@ -193,7 +193,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET on three paths; machines look at the status only."""
+    """Answers GET on three paths; machines read only the status."""
 
     server: _Server
     timeout = _CLIENT_TIMEOUT_S
@@ -208,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.handle_one_request()
 
     def _read_head(self) -> bytes | None:
-        """Return it as far as it came; None if it is too large, or too slow."""
+        """Return the head as far as it came; None if it is too large or too slow."""
         head = b""
         until = time.monotonic() + _CLIENT_TIMEOUT_S
         while _HEAD_END.search(head) is None:
@@ -229,7 +229,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _is_for_us(self) -> bool:
         hosts = self.headers.get_all("Host", [])
         if not hosts:
-            # No browser asks so.
+            # No browser sends a request like this.
             return self.request_version != "HTTP/1.1"
         return len(hosts) == 1 and self.server.names.know(
             hosts[0], self.connection.getsockname()[0]
@@ -252,7 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.NOT_FOUND, _TEXT, b"not found\n")
 
     def log_message(self, *_: object) -> None:
-        """Write nothing: a probe every few seconds is no event."""
+        """Write nothing: a probe every few seconds is not worth a line."""
 
     def _answer(self, status: int, content_type: str, body: bytes) -> None:
         self.send_response(status)

@@ -7,25 +7,25 @@ from pathlib import Path
 
 from sinks.protocol.errors import ConfigurationError
 
-#: Behind a variable's name: the variable that names a file with the value instead.
+#: Suffix of a variable that names a file with the value.
 FILE_SUFFIX = "_FILE"
 
 HOME_DSN_VARIABLE = "TALLYWEIR_HOME_DSN"
-#: A server on which a notebook makes the databases that it throws away.
+#: A server on which a notebook makes its scratch databases.
 SCRATCH_DSN_VARIABLE = "TALLYWEIR_SCRATCH_DSN"
 
 
 def read_setting(environment: Mapping[str, str], name: str) -> str | None:
-    """Return the setting, or None where neither variable is there.
+    """Return the setting, or None if neither variable is set.
 
     ``NAME`` holds the value itself. ``NAME_FILE`` names a file that holds it, which is
-    how containers are given secrets: what is in a file shows up in no list of
-    processes and in no description of a container. A line break at its end is not
-    part of the value.
+    the usual way to give secrets to containers: a file's content appears in no list of
+    processes and in no description of a container. A line break at the file's end is
+    not part of the value.
 
     Raises:
-        ConfigurationError: ``SETTING_TWICE`` when both are there, or
-            ``SETTING_UNREADABLE``. Neither shows anything of the value.
+        ConfigurationError: ``SETTING_TWICE`` if both are set, or
+            ``SETTING_UNREADABLE``. Neither error shows any part of the value.
     """
     path = environment.get(name + FILE_SUFFIX)
     if not path:

@@ -10,14 +10,15 @@ from sinks.protocol.measures import Measures, StepMeasure
 
 
 class Spent:
-    """What one step has taken so far; a context that counts its block to the step.
+    """Cost of one step so far; a context that counts its block to the step.
 
     Attributes:
-        seconds: Without those of steps inside of it.
-        cpu_seconds: The same.
-        rows_in: For who takes the step to add to, like the next two.
+        seconds: Wall-clock seconds, without those of steps inside of it.
+        cpu_seconds: CPU seconds, without those of steps inside of it.
+        rows_in: Rows that it was given. The code of the step adds to this and to the
+            next two.
         rows_out: Rows that it has passed on.
-        bytes: Of those rows.
+        bytes: Size of those rows.
     """
 
     __slots__ = ("_clock", "bytes", "cpu_seconds", "rows_in", "rows_out", "seconds")
@@ -43,8 +44,8 @@ class Spent:
 class StepClock:
     """Adds up seconds by step; for one thread at a time.
 
-    A step inside of another stops the other's clock, so each second counts once.
-    Read twice for each step that is entered, and never for a row.
+    A step inside of another stops the other's clock, so each second counts once. The
+    clock is read twice for each step that is entered, and never for a row.
     """
 
     def __init__(self) -> None:
@@ -61,7 +62,7 @@ class StepClock:
         return spent
 
     def enter(self, spent: Spent) -> None:
-        """Begin to count to a step, and not to the one around it."""
+        """Begin to count to a step, and no longer to the one around it."""
         self._charge()
         self._open.append(spent)
 
@@ -76,7 +77,7 @@ class StepClock:
         return {step: spent.seconds for step, spent in self._spent.items()}
 
     def measures(self) -> Measures:
-        """Return what a task has measured, which ends with this."""
+        """Return a task's measures; the task ends with this call."""
         return Measures(
             steps={
                 step: StepMeasure(

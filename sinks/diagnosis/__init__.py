@@ -1,6 +1,6 @@
-"""What the measures of batches say: where the time goes, and what is to be done.
+"""What the measures of batches say: where the time goes, and what to do about it.
 
-Pure: it is given measures and facts, and asks nobody. ``docs/status.md`` has the
+This package is pure: callers pass it measures and facts. ``docs/status.md`` has the
 formulas.
 """
 

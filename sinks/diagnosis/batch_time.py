@@ -1,9 +1,9 @@
-"""Where the time of a batch goes, such that its parts add up to the whole.
+"""Where the time of a batch goes; the parts add up to the whole.
 
-Batches overlap: one is published while the next is staged. A batch's time here is that
-of the driver's one loop, from when it could have begun the batch until it could begin
-the next. What is published meanwhile counts only as far as the loop waits for it, so
-the greatest part is the one to look at.
+Batches overlap: one is published while the next is staged. A batch's time here is the
+time of the driver's one loop, from when it could have begun the batch until it could
+begin the next. Publishing counts only as far as the loop waits for it, so the largest
+part is the one to improve.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from sinks.protocol.measures import Measures, StepMeasure
 
 #: Waiting for events, or for Spark to plan them.
 BETWEEN = "between"
-#: Of phase one, what no task and no Python accounts for.
+#: The part of phase one that neither tasks nor Python workers account for.
 SPARK = "spark"
 #: Steps of Spark's Python workers beneath the tasks.
 PYTHON_STEPS = ("transform", "predict")
-#: Steps of phase 2b, which has its time while the loop waits.
+#: Steps of phase 2b, which runs while the loop waits.
 KEY_STEPS = ("read_keys", "keys", "copy_keys")
 COMMIT = "publish_commit"
 _PUBLISH = "publish_"
-#: Seconds of CPU that rounding may leave of many steps.
+#: CPU seconds by which rounding may change the sum over many steps.
 _ROUNDING_S = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredBatch:
-    """A published batch with what it has cost.
+    """A published batch with its cost.
 
     Attributes:
-        measures: None where nobody wrote them down.
+        measures: What the batch has cost; empty if no measures were recorded.
     """
 
     sequence: int
@@ -43,7 +43,7 @@ class MeasuredBatch:
 
 
 def loop_seconds(measures: Measures) -> float:
-    """Return how long the driver's loop was at the batch."""
+    """Return how long the driver's loop worked on the batch."""
     seconds = measures.seconds
     return sum(seconds.get(name, 0.0) for name in (BETWEEN, "plan", "stage", "wait"))
 
@@ -57,9 +57,9 @@ def staged_by_tasks(measures: Measures) -> bool:
 
 
 def time_by_part(measures: Measures) -> dict[str, float]:
-    """Return the seconds of each part; together they are those of the loop.
+    """Return the seconds of each part; their sum is the time of the loop.
 
-    Of a step that runs in several tasks at a time, the slowest task's count.
+    If a step runs in several tasks at a time, the seconds of the slowest task count.
     """
     seconds = measures.seconds
     parts = {name: seconds.get(name, 0.0) for name in (BETWEEN, "plan")}
@@ -99,7 +99,7 @@ def publish_parts(measures: Measures) -> dict[str, float]:
     }
     other = seconds.get("publish", 0.0) - sum(parts.values())
     if other > 0:
-        # Branches in other databases, and buckets of IDs that were made.
+        # This covers branches in other databases, and new buckets of IDs.
         parts["publish_other"] = other
     if "commit_before" in seconds:
         parts[COMMIT] = seconds["commit_before"]
@@ -107,10 +107,10 @@ def publish_parts(measures: Measures) -> dict[str, float]:
 
 
 def step_seconds(name: str, step: StepMeasure, measures: Measures) -> float:
-    """Return the seconds of a step by the clock on the wall, as far as can be told."""
+    """Return the wall-clock seconds of a step, as far as they are known."""
     if name not in PYTHON_STEPS:
         return step.seconds_max
-    # Spark adds its workers' time up over tasks that run at a time.
+    # Spark adds up its workers' time over tasks that run at the same time.
     at_a_time = min(measures.slots, step.tasks) or 1
     return step.seconds / at_a_time
 
@@ -122,7 +122,7 @@ def _stage_parts(measures: Measures) -> dict[str, float]:
         if name not in KEY_STEPS
     }
     python = sum(parts.get(name, 0.0) for name in PYTHON_STEPS)
-    # Tasks wait for the Python beneath them, unless a shuffle lies between.
+    # Tasks wait for the Python workers, unless a shuffle lies between.
     if "read" in parts:
         parts["read"] = max(0.0, parts["read"] - python)
     return parts
@@ -131,7 +131,7 @@ def _stage_parts(measures: Measures) -> dict[str, float]:
 def _fitted(
     parts: Mapping[str, float], whole: float, *, rest: str | None
 ) -> dict[str, float]:
-    """Make parts add up to a whole: by a rest, or in proportion if they are more."""
+    """Make parts add up to a whole: add a rest, or scale them down if they exceed."""
     total = sum(parts.values())
     if total > whole:
         return {name: part * whole / total for name, part in parts.items()}

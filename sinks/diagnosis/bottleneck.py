@@ -1,4 +1,4 @@
-"""What keeps a pipeline from being faster, by name, with what to do about it."""
+"""What slows a pipeline down, by name, and what to do about it."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from sinks.diagnosis.batch_time import (
 from sinks.diagnosis.loop_times import LoopTimes
 from sinks.diagnosis.remedies import REMEDY_OF_PART, REMEDY_OF_UNKNOWN
 
-#: Fewer batches say too little; more than the newest of them are history.
+#: Limits on the batches used: fewer say too little, and older ones are history.
 BATCHES_MIN = 3
 BATCHES_MAX = 10
 
-#: Seconds; every batch waits for locks and branches for moments.
+#: Limits in seconds: every batch waits briefly for locks and branches.
 _HELD_S = 2.0
 _IN_DOUBT_S = 5.0
 _XMIN_S = 60.0
-#: Of the rows of a pipeline's tables, how many are dead and cannot be removed.
+#: Share of the rows of a pipeline's tables that are dead and cannot be removed.
 _BLOAT = 0.5
 _DEAD_ROWS_MIN = 5_000
-#: Of what was read, so much is a storm of dead letters.
+#: Share of dead letters among the records read that makes a storm.
 _STORM = 0.2
-#: Fewer are no storm, however little was read.
+#: Fewer dead letters are no storm, however few records were read.
 _STORM_MIN = 10
-#: A cause has to explain so much of the time.
+#: Least share of the time that a cause must explain.
 _SHARE_MIN = 0.2
 _HALF = 0.5
-#: Events of a batch that is small.
+#: A batch with fewer events is small.
 _SMALL = 2_000
-#: How much longer tasks take than if their work were evenly shared out; and of what
-#: is the most that it can be.
+#: Work is uneven if the busiest task takes this many times its even share, or this
+#: share of the largest multiple possible, which is the number of tasks.
 _UNEVEN = 2.0
 _UNEVEN_OF_MOST = 0.8
-#: Seconds of a COMMIT that a disk is slow at.
+#: A COMMIT of so many seconds shows a slow disk.
 _SLOW_COMMIT_S = 0.05
-#: Parts of a batch that go through the dead rows of the tables that it changes.
+#: Parts of a batch that dead rows slow down, in the tables that they change.
 _CHANGES_ROWS = ("publish_windows", "publish_keyed_state", "publish_rows", "read_keys")
 
 
 class Cause(StrEnum):
-    """What may keep a pipeline."""
+    """What may slow a pipeline down."""
 
     IN_DOUBT = "in-doubt branch"
     LOCK = "lock held"
@@ -58,26 +58,26 @@ class Cause(StrEnum):
     SMALL_BATCHES = "small batches"
     SLOW_DISK = "slow disk"
     SOURCE = "slow source"
-    #: None of these: the greatest part of the time.
+    #: No cause above: the largest part of the time.
     STEP = "step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """What the servers show at the moment.
+    """What the servers show at this moment.
 
     Attributes:
-        lag: Offsets that wait in Kafka; None if it does not answer.
-        partitions: That the pipeline reads.
-        since_commit_s: Since its last batch; 0 without one.
-        lock_wait_s: For how long its driver has waited for a lock; 0 if for none.
-        lock_told: That, in a sentence.
-        lock_is_prepared: The lock is held by a prepared transaction.
+        lag: Number of offsets that wait in Kafka; None if it does not answer.
+        partitions: Number of partitions that the pipeline reads.
+        since_commit_s: Seconds since its last batch; 0 without one.
+        lock_wait_s: How long its driver has waited for a lock; 0 if it does not wait.
+        lock_told: A sentence about this lock.
+        lock_is_prepared: Whether a prepared transaction holds the lock.
         in_doubt_s: Age of the oldest branch that is decided and not committed.
         xmin_s: Age of the oldest transaction that keeps vacuum from removing rows.
-        xmin_holder: Whose it is.
-        dead_rows: Of the pipeline's own tables, as the server has counted.
-        live_rows: The same.
+        xmin_holder: The holder of that transaction.
+        dead_rows: Dead rows of the pipeline's own tables, as the server counts them.
+        live_rows: Live rows of these tables, as the server counts them.
     """
 
     lag: int | None = None
@@ -95,13 +95,13 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """What keeps a pipeline.
+    """What slows a pipeline down.
 
     Attributes:
         cause: Its name.
-        share: Of the time of the newest batches, between 0 and 1; of a storm, of what
-            was read.
-        saw: What shows it, in a sentence.
+        share: Share of the time of the newest batches, between 0 and 1; for a storm,
+            share of the records read.
+        saw: The evidence, in a sentence.
         remedy: What to do, in a sentence.
         part: The part of the time that stands out.
     """
@@ -114,18 +114,18 @@ class Bottleneck:
 
     @property
     def is_trouble(self) -> bool:
-        """Whether somebody should do something; waiting for events is none."""
+        """Whether the operator should act; waiting for events is no trouble."""
         return self.cause is not Cause.SOURCE
 
 
 def find_bottleneck(
     batches: Sequence[MeasuredBatch], server: ServerFacts
 ) -> Bottleneck | None:
-    """Name what keeps a pipeline; None while too little is known.
+    """Name what slows a pipeline down; None while too little is known.
 
     Args:
-        batches: The newest ones, with measures.
-        server: At the moment.
+        batches: The newest batches, with measures.
+        server: What the servers show at this moment.
     """
     return next(iter(rank_causes(batches, server)), None)
 
@@ -133,28 +133,28 @@ def find_bottleneck(
 def rank_causes(
     batches: Sequence[MeasuredBatch], server: ServerFacts
 ) -> list[Bottleneck]:
-    """Name all that keeps a pipeline, the likeliest first; see ``find_bottleneck``.
+    """Name all that slows a pipeline, the likeliest first; see ``find_bottleneck``.
 
-    What stops it altogether comes first, then what explains most of the time.
+    Causes that stop it altogether come first, then those that explain most of the time.
     """
     newest = batches[-BATCHES_MAX:]
     times = LoopTimes(
         newest,
         partitions=server.partitions,
-        # Whatever took it long then: with nothing left to read it waits for events.
+        # Whatever took long before: with nothing left to read, it waits for events.
         idle_s=server.since_commit_s if server.lag == 0 else 0.0,
     )
     held = list(_held_up(server, times))
     if len(newest) < BATCHES_MIN:
         return held
     found = [one for one in _candidates(times, server) if one.share >= _SHARE_MIN]
-    # Of two alike the one that comes first stays first.
+    # The sort is stable: of two equal shares, the first stays first.
     found.sort(key=lambda one: one.share, reverse=True)
     return [*held, *_storm(newest), *found, *_greatest(times)]
 
 
 def _held_up(server: ServerFacts, times: LoopTimes) -> Iterator[Bottleneck]:
-    """Yield what stops the pipeline at this moment."""
+    """Yield the causes that stop the pipeline at this moment."""
     waits_for_branch = server.lock_is_prepared and server.lock_wait_s >= _HELD_S
     if waits_for_branch or server.in_doubt_s >= _IN_DOUBT_S:
         held_s = max(server.in_doubt_s, server.lock_wait_s)
@@ -209,7 +209,7 @@ def _bloat(server: ServerFacts, times: LoopTimes) -> Iterator[Bottleneck]:
 
 
 def _candidates(times: LoopTimes, server: ServerFacts) -> Iterator[Bottleneck]:
-    """Yield what explains a share of the time; of two alike, the cause comes first."""
+    """Yield causes of a share of the time; of two alike, the root cause comes first."""
     has_backlog = server.lag is None or server.lag >= max(1, times.rows)
     yield from _candidates_of_tasks(times, server, has_backlog=has_backlog)
     yield from _bloat(server, times)
@@ -257,7 +257,7 @@ def _candidates(times: LoopTimes, server: ServerFacts) -> Iterator[Bottleneck]:
 def _candidates_of_tasks(
     times: LoopTimes, server: ServerFacts, *, has_backlog: bool
 ) -> Iterator[Bottleneck]:
-    """Yield what keeps tasks from working side by side."""
+    """Yield the causes that keep tasks from working in parallel."""
     in_tasks = times.share(*(p for p in times.parts if _is_task_part(p)))
     for (busiest, tasks), share in (
         (times.busiest_task(has_backlog=has_backlog), in_tasks),
@@ -272,7 +272,7 @@ def _candidates_of_tasks(
                 remedy="Spread the hot key or the partition it is in: key by more "
                 "columns, or give producers a finer partition key.",
             )
-    # A laptop runs two tasks for each of its cores, so half of them are enough.
+    # A laptop runs two tasks per core, so half as many partitions are enough.
     too_few = 0 < 2 * server.partitions < times.slots
     if has_backlog and too_few and times.is_by_tasks and times.rows >= _SMALL:
         yield Bottleneck(
@@ -286,7 +286,7 @@ def _candidates_of_tasks(
 
 
 def _greatest(times: LoopTimes) -> Iterator[Bottleneck]:
-    """Yield the greatest part of the time, for where nothing else explains it."""
+    """Yield the largest part of the time, in case no other cause explains it."""
     if not times.whole:
         return
     part = max(times.parts, key=times.parts.__getitem__)

@@ -1,4 +1,4 @@
-"""The times of some batches, added up, such that rules can compare them."""
+"""The times of some batches, added up so that rules can compare them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from sinks.protocol.measures import Measures, sum_measures
 class LoopTimes:
     """The times of a driver's loop over some batches, and of waiting since.
 
-    A driver's first batch pays for the start, workers and code that begin among it, so
-    its times are left out where there are others.
+    A driver's first batch pays for the start of workers and code, so its times are left
+    out if there are other batches.
 
     Args:
-        batches: With measures.
-        partitions: That a batch may read.
-        idle_s: For how long the loop has waited since the last of them.
+        batches: Batches with measures.
+        partitions: Number of partitions that a batch may read.
+        idle_s: Seconds that the loop has waited since the last of them.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class LoopTimes:
         partitions: int = 0,
         idle_s: float = 0.0,
     ) -> None:
-        # No COMMIT comes before the first one of a driver.
+        # A driver's first batch has no COMMIT before it.
         warm = [one for one in batches if "commit_before" in one.measures.seconds]
         self._batches = warm or batches
         self._partitions = partitions
@@ -41,9 +41,9 @@ class LoopTimes:
         self.parts[BETWEEN] = self.parts.get(BETWEEN, 0.0) + idle_s
         self.whole = sum(self.parts.values())
         count = max(1, len(self._batches))
-        #: Records of a batch.
+        #: Records per batch.
         self.rows = sum(batch.read for batch in self._batches) / count
-        #: Seconds of a batch.
+        #: Seconds per batch.
         self.loop_s = self.whole / count
 
     def share(self, *parts: str) -> float:
@@ -62,10 +62,10 @@ class LoopTimes:
         return any(staged_by_tasks(one.measures) for one in self._batches)
 
     def busiest_task(self, *, has_backlog: bool) -> tuple[float, int]:
-        """Return the share of the busiest task, and of how many, in phase one.
+        """Return the share of the busiest task in phase one, and the number of tasks.
 
-        With a backlog a partition that has nothing to read is a task that has nothing
-        to do: what waits is in the others.
+        With a backlog, a partition without records counts as a task without work: the
+        backlog is in the others.
         """
         found = []
         for one in self._batches:
@@ -77,7 +77,7 @@ class LoopTimes:
         return _middle(found)
 
     def busiest_of_keys(self) -> tuple[float, int]:
-        """Return the same of the tasks that call functions on keyed state."""
+        """Return the same for the tasks that call functions on keyed state."""
         each = ((one.measures.steps.get("keys"), one) for one in self._batches)
         return _middle(
             [
@@ -103,7 +103,7 @@ class LoopTimes:
         return f"; of the events of {output}, {share:.0%} are of the key {key}"
 
     def commit_s(self) -> float:
-        """Return the seconds of the COMMIT in the middle; 0 if none is known."""
+        """Return the median seconds of a COMMIT; 0 if no COMMIT is known."""
         found = [
             one.measures.seconds["commit_before"]
             for one in self._batches
@@ -115,14 +115,14 @@ class LoopTimes:
 def _busiest(
     greatest_s: float, all_s: float, tasks: int, measures: Measures
 ) -> tuple[float, int]:
-    """Return the share of a task, and among how many that ran at a time.
+    """Return the share of a task, and how many tasks ran at a time.
 
-    Of more tasks than can run at a time the slowest keeps nobody, unless it takes
-    longer than the others take one after the other.
+    If there are more tasks than can run at a time, the slowest delays the batch only
+    if it takes longer than a slot's share of the whole work.
     """
     return greatest_s / all_s, min(tasks, measures.slots or tasks)
 
 
 def _middle(found: Sequence[tuple[float, int]]) -> tuple[float, int]:
-    """Return what is in the middle of some batches: one of them may have hung."""
+    """Return the value of the middle batch, since one batch may have hung."""
     return sorted(found)[len(found) // 2] if found else (1.0, 1)

@@ -1,4 +1,4 @@
-"""What helps where one part of a batch takes most of its time, in a sentence each."""
+"""What helps if one part of a batch takes most of its time, in a sentence each."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ REMEDY_OF_PART = {
     "publish_other": "Other databases take long to prepare their branches.",
 }
 
-#: A ledger may hold measures that a newer or an older version has written.
+#: A ledger may hold measures that a newer or an older release has written.
 REMEDY_OF_UNKNOWN = "Another version has measured this part; its documents tell of it."

@@ -1,4 +1,4 @@
-"""Each part of the newest batches, as people compare them."""
+"""Figures of each part of the newest batches, for people to compare."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class StepFigures:
 
     Attributes:
         step: Its name.
-        rows_per_s: Rows that went through it, by its own seconds; None where no rows
-            are counted.
-        p50_s: Seconds of the batch in the middle; of a step in several tasks, of the
-            slowest.
-        p95_s: Of the batch that 95 % are not slower than.
-        share: Of the driver's loop; what is done meanwhile has none of it.
-        cpu_s: CPU seconds of a batch; None where nobody measures them.
-        bytes: Of a batch; None where nobody measures them.
+        rows_per_s: Rows that went through it per second of its own; None if no rows are
+            counted.
+        p50_s: Seconds in the median batch; for a step in several tasks, those of the
+            slowest task.
+        p95_s: Seconds that 95 % of the batches do not exceed.
+        share: Share of the driver's loop; work outside the loop has no share.
+        cpu_s: CPU seconds per batch; None if they are not measured.
+        bytes: Bytes per batch; None if they are not measured.
     """
 
     step: str
@@ -54,7 +54,7 @@ class PartFigures:
     """The figures of some batches.
 
     Args:
-        batches: With measures.
+        batches: Batches with measures.
     """
 
     def __init__(self, batches: Sequence[MeasuredBatch]) -> None:
@@ -66,11 +66,11 @@ class PartFigures:
         self._parts = list(dict.fromkeys(part for one in self._seconds for part in one))
 
     def of_parts(self) -> tuple[StepFigures, ...]:
-        """Return the figures of each part, in the order in which a batch has them."""
+        """Return the figures of each part, in the order of a batch."""
         return tuple(self._of(part, [part]) for part in self._parts)
 
     def of_boxes(self) -> dict[str, StepFigures]:
-        """Return the figures of each box of the job graph that has any."""
+        """Return the figures of each box of the job graph that has figures."""
         boxes: dict[str, list[str]] = {}
         for part in self._parts:
             boxes.setdefault(_box_of(part), []).append(part)
@@ -98,7 +98,7 @@ class PartFigures:
         )
 
     def _rows(self, name: str, parts: Sequence[str]) -> Iterator[int]:
-        """Yield the rows of each batch; a box passes each through all of its steps."""
+        """Yield the rows of each batch; in a box, each row passes through all steps."""
         for batch in self._batches:
             if name == "publish":
                 yield batch.read
@@ -112,7 +112,7 @@ def _box_of(part: str) -> str:
 
 
 def _seconds(measures: Measures) -> dict[str, float]:
-    """Return the seconds of each part, whether or not anybody waited for it."""
+    """Return the seconds of each part, whether or not the driver's loop waited."""
     seconds = {
         name: measures.seconds[name]
         for name in (BETWEEN, "plan")
@@ -124,6 +124,6 @@ def _seconds(measures: Measures) -> dict[str, float]:
 
 
 def _quantile(values: Iterable[float], share: float) -> float:
-    """Return the least value that a share of all are not greater than."""
+    """Return the least value that a share of all values do not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

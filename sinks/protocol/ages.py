@@ -1,9 +1,9 @@
 """How old committed events are: counts by eighths of powers of two, which add up.
 
-A task counts its events by their age when the batch was planned, and the batch becomes
-older as a whole until it is committed. An age that is known to a share of itself is
-known at least as well after the same seconds were added to all, so what comes out is at
-most a tenth off, however long a batch takes.
+A task counts its events by their age when the batch was planned. Until the COMMIT, all
+events of the batch age by the same seconds. Adding the same seconds to each age does
+not increase its relative error, so results are at most a tenth off, however long a
+batch takes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def middle_s(bucket: int) -> float:
 
 
 def bucket_of(seconds: float) -> int:
-    """Return the bucket of an age; of one from ahead of the clock the least."""
+    """Return the bucket of an age; the least one if the event is ahead of the clock."""
     powers = math.log2(max(seconds / _LEAST_S, 1.0))
     return math.ceil(powers * BUCKETS_TO_A_POWER)
 
@@ -38,7 +38,7 @@ def grown(ages: Mapping[int, int], seconds: float) -> dict[int, int]:
 
 
 def quantile_s(ages: Mapping[int, int], share: float) -> float | None:
-    """Return the age that a share of the events are not above; None without any."""
+    """Return the age that a share of the events do not exceed; None without events."""
     wanted = share * sum(ages.values())
     seen = 0
     for bucket, events in sorted(ages.items()):

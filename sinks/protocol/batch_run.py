@@ -1,9 +1,9 @@
 """Batch runs: bounded inputs, each published as one batch, once by the run's name.
 
-The inputs of a run are partitions of a topic of its own, whose name no topic of Kafka
-can have. Its positions are kept like Kafka's, so a replay is noticed in the same way;
-but they are no part of the stream: no driver resumes from them, and no clock of theirs
-outlives the run.
+The inputs of a run are partitions of a topic of its own, with a name that no Kafka
+topic can have. The ledger keeps its positions like Kafka's, so a replay is noticed in
+the same way. But the positions are no part of the stream: no driver resumes from them,
+and their partition clocks end with the run.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _Held = TypeVar("_Held")
 
 
 class Disposition(Enum):
-    """What becomes of the rows that the pipeline's tables hold before a run."""
+    """What a run does with the rows that the pipeline's tables already hold."""
 
     APPEND = "append"
-    #: They go in the transaction that brings the run's own, and with them all that
-    #: the pipeline remembers: seen IDs, windows and watermark.
+    #: The transaction that adds the run's rows deletes the earlier ones, and with them
+    #: all that the pipeline remembers: seen IDs, windows and watermark.
     TRUNCATE = "truncate"
-    #: Those stay that no event of the run corrects: one with the ID of an event that
-    #: was committed before and another payload takes the place of that one's rows.
+    #: Rows stay unless an event of the run corrects them. An event with the ID of a
+    #: committed event and another payload replaces that event's rows.
     UPSERT = "upsert"
 
 
@@ -46,8 +46,8 @@ class RunInput:
     Attributes:
         partition: Its number in the topic of the run: a file's place among the files,
             a Kafka partition's own.
-        name: As people know it: the file's name, or a topic's partition and range.
-        checksum: Differs where the content does.
+        name: Name for people: the file's name, or a topic's partition and range.
+        checksum: Differs if the content differs.
     """
 
     partition: int
@@ -57,7 +57,7 @@ class RunInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRun:
-    """A run, as it was asked for.
+    """A run, as the operator asked for it.
 
     Raises:
         ConfigurationError: ``RUN_NAME_INVALID``.
@@ -88,14 +88,14 @@ class BatchRun:
 
     @property
     def corrects(self) -> bool:
-        """Whether another payload under a known ID is a correction, no conflict."""
+        """Whether another payload under a known ID is a correction, not a conflict."""
         return self.disposition is Disposition.UPSERT
 
     def is_done(self, recorded: BatchRun | None) -> bool:
         """Tell whether the run was published already.
 
         Args:
-            recorded: What the ledger has under its name; None when there is nothing.
+            recorded: The run of this name in the ledger; None if there is no such run.
 
         Raises:
             ConfigurationError: ``RUN_NAME_TAKEN``: it was published with other input,
@@ -116,7 +116,7 @@ class BatchRun:
 
     @property
     def work(self) -> str:
-        """What it does, in words."""
+        """Its disposition and inputs, in words."""
         shown = ", ".join(
             f"{one.name} ({one.checksum[:12]})" for one in self.inputs[:_SHOWN]
         )
@@ -137,7 +137,7 @@ def is_run_topic(topic: str) -> bool:
 def streamed(
     by_partition: Mapping[TopicPartition, _Held],
 ) -> dict[TopicPartition, _Held]:
-    """Leave out what belongs to batch runs, and to topics that are no more."""
+    """Leave out what belongs to batch runs, and to topics that no longer exist."""
     return {
         topic_partition: held
         for topic_partition, held in by_partition.items()

@@ -1,8 +1,8 @@
 """Drives one batch from its plan to the ledger; runs on the driver.
 
-Knows no Postgres, Spark, Kafka or clock: it calls ports and pure decisions only, so
-that the very same code runs in production and on the fakes. ``stage_ahead`` has a batch
-staged while the one before it is published.
+The coordinator knows no Postgres, Spark, Kafka or clock. It calls only ports and pure
+decisions, so the same code runs in production and on the fakes. ``stage_ahead`` stages
+a batch while the one before it is published.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sinks.protocol.ports import (
 from sinks.protocol.publication import Publisher
 from sinks.protocol.votes import NOTHING_STAGED, BatchTally, tally_votes
 
-#: How often a lost answer to COMMIT is asked for before the driver starts over.
+#: How often the driver tries to learn a lost answer to COMMIT before it starts over.
 PUBLISH_TRIES_MAX = 3
 
 
@@ -43,7 +43,7 @@ class VotedBatch:
 
     plan: BatchPlan
     tally: BatchTally
-    #: What tables have refused of it so far; its dead letters.
+    #: What tables have refused of it so far; these become dead letters.
     rejected: tuple[Rejection, ...] = ()
     restagings: int = 0
 
@@ -63,22 +63,23 @@ class Coordinator:
         self._stage_keys = stage_keys
 
     def run_batch(self, plan: BatchPlan, stage: Stage) -> BatchResult:
-        """Stage a batch and publish it once in effect.
+        """Stage a batch and publish it, exactly once in effect.
 
         Rows that a result table refuses become dead letters: the batch is staged
-        again without them, because aggregates that hold a row cannot give it back.
+        again without them, because a row cannot be taken out of an aggregate again.
 
         Raises:
             FencedError: A newer driver works; nothing was published.
             RetryableError: The outside world failed. Either nothing was published,
-                or the offsets in Postgres say that it was; a new start reads them.
+                or the offsets in Postgres say that it was. A restarted driver reads
+                them.
             FatalError: See its message; nothing was published.
 
         Crash:
-            Before ``decision_committed`` the batch has left nothing but staged rows
-            that no vote covers any more, and maybe branches that the next driver
-            rolls back. After it, the next driver starts behind the batch, once it
-            has committed the branches that are left.
+            Before ``decision_committed`` the batch has left only staged rows that no
+            vote covers any more, and maybe branches, which the next driver rolls back.
+            After it, the next driver commits the branches that are left and then
+            starts after the batch.
         """
         voted = self.stage_batch(plan, stage)
         while True:
@@ -91,14 +92,14 @@ class Coordinator:
     def stage_batch(self, plan: BatchPlan, stage: Stage) -> VotedBatch:
         """Run phase one of a batch and add its votes up.
 
-        The batch before it may still be on its way; nothing here depends on how that
-        one ends but the plan.
+        The batch before it may still be under way. Of this batch, only the plan depends
+        on how the other ends.
 
         Raises:
             TallyweirError: As ``run_batch``.
 
         Crash:
-            Staged rows stay that nobody will ever move.
+            Staged rows stay behind; no driver will ever move them.
         """
         return _stage(VotedBatch(plan=plan, tally=NOTHING_STAGED), stage)
 
@@ -122,8 +123,8 @@ class Coordinator:
     def work_on_keys(self, voted: VotedBatch) -> VotedBatch:
         """Run phase 2b, if there is one; the batch before must have been published.
 
-        Whatever it reads stays as it is until the batch is published: staging is
-        voted for, and keyed state changes in publish transactions only.
+        Its input does not change until the batch is published: the staged rows are
+        voted for, and keyed state changes only in publish transactions.
 
         Raises:
             TallyweirError: As ``run_batch``.
@@ -163,13 +164,13 @@ class Coordinator:
         raise AssertionError("unreachable: the last try returns or raises")
 
     def run_tick(self, plan: BatchPlan) -> BatchResult:
-        """Run a batch without events, for what is due all the same.
+        """Run a batch without events, for timers and windows that are due.
 
         Raises:
             TallyweirError: As ``run_batch``.
 
         Crash:
-            As ``run_batch``: what was due is still due until the tick is decided.
+            As ``run_batch``: what was due stays due until the tick is decided.
         """
         assert not plan.ranges, "a tick reads nothing"
         tick = VotedBatch(plan=plan, tally=NOTHING_STAGED)

@@ -24,7 +24,7 @@ class PublishDecision(Enum):
 
 
 class PublishOutcome(Enum):
-    """How a batch ended. Both are success: its effect is in the tables once."""
+    """How a batch ended; both ways are success: the tables hold its effect once."""
 
     COMMITTED = "committed"
     ALREADY_COMMITTED = "already_committed"
@@ -35,7 +35,7 @@ def check_epoch(own: Epoch, newest: Epoch) -> None:
 
     Raises:
         FencedError: A newer epoch is claimed.
-        FatalError: The own claim is gone, which only a restore can do.
+        FatalError: This driver's claim is gone, which only a restore can cause.
     """
     if newest > own:
         raise FencedError(
@@ -64,18 +64,19 @@ def decide_publish(  # noqa: PLR0913 - each is a fact that is asked for
 ) -> PublishDecision:
     """Fence first, then compare the offsets and the sequence.
 
-    The order matters: a superseded driver whose offsets happen to fit would
-    otherwise publish beside the new one.
+    The order matters: otherwise a superseded driver whose offsets happen to fit would
+    publish next to the new one.
 
     Args:
-        key: Whose batch it is.
+        key: The batch, with the epoch of its driver.
         newest_epoch: The newest claim, read after the pipeline's row was locked.
         claim_kept: Whether the database still holds the very claim that this driver
             made. After a restore another driver may have claimed the same epoch.
         stored: The offsets in Postgres, read under the same lock.
         last_sequence: The newest batch there, read under the same lock.
-        ranges: What the batch covers; nothing, for a tick.
-        after_sequence: The newest batch when it was planned, whose state it read.
+        ranges: What the batch covers; empty for a tick.
+        after_sequence: The newest batch when this one was planned, on whose state it
+            was planned.
 
     Raises:
         FencedError: A newer driver works.
@@ -95,9 +96,9 @@ def _compare_sequence(
 ) -> PublishDecision:
     """Tell whether a batch follows the newest one.
 
-    A tick has no offsets to be recognised by. Its own claim is the newest and is kept,
-    so nobody else has published since; one batch more than was planned for is the tick
-    itself, whose answer was lost.
+    A tick has no offsets to be recognised by. Its driver's claim is still the newest,
+    so no other driver has published since. If the ledger holds one batch more than the
+    plan expects, that batch is the tick itself, and the answer to its COMMIT was lost.
     """
     if last == after:
         return PublishDecision.PUBLISH

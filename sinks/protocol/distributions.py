@@ -1,4 +1,4 @@
-"""Distributions of values that a pipeline's own Python observes, which add up."""
+"""Distributions of values that a pipeline's own functions observe; they add up."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ NOT_POSITIVE = -1_075
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """Some values, by their powers of two.
+    """Some values, counted by powers of two.
 
     Attributes:
-        count: How many there are.
+        count: Number of values.
         total: Their sum.
-        least: None without values.
-        greatest: None without values.
-        buckets: How many are at most two to the power of the key and above half of
-            that; ``NOT_POSITIVE`` has those that are not above zero.
+        least: The least value; None without values.
+        greatest: The greatest value; None without values.
+        buckets: Number of values that are at most two to the power of the key and above
+            half of that. ``NOT_POSITIVE`` counts those that are not above zero.
     """
 
     count: int = 0
@@ -44,7 +44,7 @@ class Distribution:
         )
 
     def quantile(self, share: float) -> float | None:
-        """Return what a share of the values are not above, at most twice too much."""
+        """Return a bound for a share of the values, at most twice the true quantile."""
         wanted = math.ceil(share * self.count)
         seen = 0
         for power, count in sorted(self.buckets.items()):

@@ -1,4 +1,4 @@
-"""Errors, as a tree by what the caller may do next.
+"""Errors, as a tree ordered by what the caller may do next.
 
 ::
 
@@ -39,13 +39,13 @@ class TallyweirError(Exception):
         self.fix = fix
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions with keyword-only arguments do not unpickle by default, and
-        # these cross from Spark's Python workers to the driver.
+        # Exceptions with keyword-only arguments do not unpickle by default, and Spark
+        # sends these from its Python workers to the driver.
         return (_rebuild, (type(self), self.code, self.saw, self.why, self.fix))
 
 
 def describe_error(error: Exception) -> list[str]:
-    """Write an explained error as the four lines that people get to see.
+    """Write an explained error as the four lines that a command prints.
 
     Args:
         error: Any exception with ``code``, ``saw``, ``why`` and ``fix``.
@@ -65,7 +65,7 @@ def _rebuild(
 
 
 class ConfigurationError(TallyweirError):
-    """The pipeline, a setting or an outside system must be changed by someone."""
+    """The operator must change the pipeline, a setting or an outside system."""
 
     exit_code: ClassVar[int] = 78
 
@@ -87,7 +87,7 @@ class FencedError(TallyweirError):
 
 
 class FatalError(TallyweirError):
-    """Going on could lose or double events: stop, and have a person look."""
+    """Going on could lose or double events: stop, and let the operator look."""
 
     exit_code: ClassVar[int] = 70
 
@@ -95,5 +95,5 @@ class FatalError(TallyweirError):
 class DisagreementError(FatalError):
     """Home and another database hold different histories of a branch.
 
-    Whoever found it in the middle of a batch looks again before anybody is alarmed.
+    A driver that finds one in the middle of a batch checks again before it stops.
     """

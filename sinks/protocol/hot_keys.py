@@ -1,4 +1,4 @@
-"""The keys that most events are of, as far as tasks can tell by themselves."""
+"""The keys with most events, as far as each task can tell by itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Of each output, of a task and of a batch.
+#: Number of keys kept for each output, in a task and in a batch.
 KEYS_KEPT = 5
 
 
@@ -15,9 +15,9 @@ class HotKeys:
     """The hottest keys of one output.
 
     Attributes:
-        events: Of all keys.
-        keys: The hottest ones with their events, at least: a key that is among the
-            hottest in some tasks only is counted in those.
+        events: Number of events of all keys.
+        keys: The hottest keys, each with a lower bound of its events: a key is counted
+            only in tasks where it is among the hottest.
     """
 
     events: int = 0

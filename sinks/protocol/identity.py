@@ -11,17 +11,17 @@ PipelineName = NewType("PipelineName", str)
 #: reused, never decreasing; a driver whose epoch is not the newest must stop.
 Epoch = NewType("Epoch", int)
 
-#: Our own batch number: dense per pipeline, counted by the ledger, so that it goes
-#: back together with the results when the database is restored.
+#: Our own batch number: dense per pipeline. The ledger counts it, so it goes back
+#: together with the results when the database is restored.
 Sequence = NewType("Sequence", int)
 
-#: The number of a batch among those of its claim, whether Spark has planned it or the
-#: driver. It restarts at 0 with every claim, so it identifies a batch only together
+#: The number of a batch among those of its claim, whether Spark or the driver has
+#: planned it. It restarts at 0 with every claim, so it identifies a batch only together
 #: with the epoch.
 SparkBatchId = NewType("SparkBatchId", int)
 
-#: One try at one task; a retried or speculative try of the same task is another. A
-#: claim names its own (``Claim.attempt``), so none has the name of another claim's.
+#: One try at one task; a retried or speculative try of the same task is another. Each
+#: claim names its attempts (``Claim.attempt``), so two claims never share a name.
 Attempt = NewType("Attempt", int)
 
 

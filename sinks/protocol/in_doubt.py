@@ -1,23 +1,24 @@
 """Prepared branches: how they are named, and what may be done with one.
 
-A branch is the share of a batch that another transaction than the home's publishes.
-It is *prepared* first; then the home's COMMIT, which holds the list of its branches,
-decides; then each branch is committed. Between the two a branch is in doubt: it
-survives crashes and keeps its locks until someone finishes it.
+A branch is a share of a batch that a transaction other than the home's publishes. It is
+*prepared* first. Then the home's COMMIT decides; it holds the list of the batch's
+branches. Then each branch is committed. Between prepare and commit a branch is in
+doubt: it survives crashes and keeps its locks until a driver or the resolver finishes
+it.
 
-Who may finish it, and how, follows from three facts:
+Three facts say which process may finish it, and how:
 
 - the *decisions* in the home database: the global ids that a batch was committed
-  with. What is decided is committed, always, by whoever finds it.
-- the *newest claim*. A driver decides only while it holds it, under the lock of the
-  pipeline's row. So once that lock was ours and a newer claim is there, whatever an
-  older claim has not decided it never will.
-- the *marker* that each branch leaves in its own database. A global id that is gone
-  was committed if its marker is there; that it is gone proves nothing.
+  with. A decided branch is always committed, by the process that finds it.
+- the *newest claim*. A driver decides only while it holds the newest claim, under the
+  lock of the pipeline's row. So a process that has held that lock and then finds a
+  newer claim knows: an older claim will decide nothing more.
+- the *marker* that each branch leaves in its own database. If a global id is gone and
+  its marker exists, the branch was committed. A missing id alone proves nothing.
 
-Order matters: list what is prepared first, read claim and decisions afterwards.
-The other way round, a branch that was prepared and decided in between would look
-like one that nobody will ever decide (Citus learned it, issue 1030).
+Order matters: list the prepared branches first, read claim and decisions afterwards.
+In the other order, a branch that was prepared and decided in between would look like
+one that will never be decided (as Citus found, issue 1030).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from sinks.protocol.errors import DisagreementError, FatalError
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 
-#: What is left of 63 bits beside a nonce, to count a claim's attempts in.
+#: Bits for the number of an attempt: a nonce takes the other 32 of 63.
 _ATTEMPT_BITS = 31
 
 #: Postgres takes fewer than 200 bytes.
@@ -60,13 +61,13 @@ class Claim:
     def attempt(self, number: int) -> Attempt:
         """Name an attempt by its number among those of this claim.
 
-        Two drivers may work under one epoch after a restore, and both count from 0. If
-        the rows of one were lost in a crash, as many of the other by the same name
-        would be published in their place.
+        Two drivers may work under one epoch after a restore, and both count from 0.
+        With equal names, if a crash lost the rows of one driver, as many rows of the
+        other would be published in their place.
 
         Args:
-            number: Spark counts upwards from 0, and the driver downwards from -1 for
-                what it stages by itself. They would meet after 2^31 of both.
+            number: Spark counts upwards from 0; the driver counts downwards from -1
+                for what it stages by itself. They would meet after 2^31 attempts.
         """
         within = number % (1 << _ATTEMPT_BITS)
         return Attempt(int(self.nonce, 16) << _ATTEMPT_BITS | within)
@@ -103,7 +104,7 @@ class GlobalId:
 
     @classmethod
     def parse(cls, text: str) -> GlobalId | None:
-        """Read what ``str`` wrote; None for a name that is not of our making."""
+        """Read what ``str`` wrote; None for a name in any other form."""
         match = _PATTERN.fullmatch(text)
         if match is None:
             return None
@@ -125,7 +126,7 @@ class InDoubtVerdict(Enum):
 
     COMMIT = "commit"
     ROLL_BACK = "roll_back"
-    #: It is not ours, or the driver that prepared it works and may yet decide it.
+    #: It is another pipeline's, or its driver still works and may yet decide it.
     LEAVE = "leave"
 
 
@@ -134,9 +135,9 @@ class InDoubtFacts:
     """What the home database says, read under the lock of the pipeline's row."""
 
     newest: Claim
-    #: Of the branches asked about, those that a batch was committed with.
+    #: Those of the branches asked about that a batch was committed with.
     decided: frozenset[GlobalId]
-    #: Decided branches, asked about or not, that nobody has yet seen committed.
+    #: Decided branches, asked about or not, that are not yet noted as committed.
     unresolved: frozenset[GlobalId]
 
 
@@ -146,10 +147,10 @@ def decide_in_doubt(
     """Tell what to do with a branch that was found prepared before the facts were read.
 
     Args:
-        gid: A prepared branch, maybe a stranger's, which is left alone.
+        gid: A prepared branch. One of another pipeline is left alone.
         facts: Read from the home database after the branch was listed.
-        at_rest: The claim of the caller, when it is a driver that has no publish
-            transaction open: what that claim has not decided it will not decide.
+        at_rest: The caller's claim, if it is a driver with no publish transaction
+            open. What that claim has not decided by now, it will never decide.
     """
     if not gid.claim.is_of_the_same_pipeline(facts.newest):
         return InDoubtVerdict.LEAVE
@@ -161,11 +162,11 @@ def decide_in_doubt(
 
 
 def check_decided_is_committed(gid: GlobalId, *, marker_found: bool) -> None:
-    """Accept that a decided branch is not prepared any more, if its marker is there.
+    """Accept that a decided branch is no longer prepared, if its marker exists.
 
     Raises:
-        FatalError: ``BRANCH_LOST``. That no branch has this name proves nothing: it
-            may have been committed, rolled back by hand, or lost in a failover.
+        FatalError: ``BRANCH_LOST``. A missing branch alone proves nothing: it may have
+            been committed, rolled back by hand, or lost in a failover.
     """
     if not marker_found:
         raise FatalError(
@@ -181,13 +182,13 @@ def check_decided_is_committed(gid: GlobalId, *, marker_found: bool) -> None:
 def compare_history(
     branch: str, *, decided: GlobalId | None, marked: GlobalId | None
 ) -> None:
-    """Hold the newest batch that home decided for a branch against its database.
+    """Compare the newest batch that home decided for a branch with its database.
 
     Each database has one history, so if the newest entries agree, all do.
 
     Args:
-        branch: Which one.
-        decided: The newest decision of the home database, all of them finished.
+        branch: Its name.
+        decided: Its newest decision in the home database; all decisions are finished.
         marked: The newest marker in the branch's database.
 
     Raises:

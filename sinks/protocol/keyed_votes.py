@@ -1,8 +1,8 @@
 """What a task reports after phase 2b, in which functions work on keyed state.
 
-The events that they are given are those that phase one staged and voted for. So their
-input is the same at every try, whatever a transform answers another time, and only the
-attempts that vote here are published.
+The functions get the events that phase one staged and voted for. So their input is the
+same at every try, even if a transform would answer differently another time. Only rows
+of attempts that vote here are published.
 
 Invariants, over the votes of one batch::
 
@@ -33,13 +33,13 @@ class KeyedVote:
 
     Attributes:
         attempt: Whose rows these are.
-        consumed: Staged events that functions were given, by staging table; every
-            stateful output is named, if with 0.
-        staged: Rows that this attempt copied, by staging table: results, changes of
-            state and of timers.
-        rows: Result rows, by output.
+        consumed: Number of staged events that functions were given, by staging table.
+            Every stateful output is listed, with 0 if it had no events.
+        staged: Number of rows that this attempt copied, by staging table: results,
+            changes of state and changes of timers.
+        rows: Number of result rows, by output.
         measures: What this attempt has cost.
-        samples: Of its result rows, those that people may look at.
+        samples: Those of its result rows that people may look at.
     """
 
     attempt: Attempt
@@ -56,8 +56,8 @@ def tally_keyed_votes(
     """Add the votes of phase 2b to what phase one voted for.
 
     Raises:
-        RetryableError: ``STAGED_ROWS_MISSING``: staged events were gone, which a crash
-            of the server does, or were not those that were voted for.
+        RetryableError: ``STAGED_ROWS_MISSING``: staged events were gone, as after a
+            crash of the server, or were not the ones that were voted for.
         FatalError: ``CONSERVATION_BROKEN``: an attempt voted twice.
     """
     attempts = (*tally.attempts, *sorted(vote.attempt for vote in votes))
@@ -78,7 +78,7 @@ def tally_keyed_votes(
             outputs[table] = outputs.get(table, OutputTally()) + OutputTally(rows=rows)
     for table, events in consumed.items():
         voted = tally.staged.get(table, 0)
-        # After a restore, a task of a driver that had the same epoch may add to it.
+        # After a restore, a task of another driver with the same epoch may add rows.
         if events != voted:
             raise RetryableError(
                 "STAGED_ROWS_MISSING",

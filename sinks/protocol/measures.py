@@ -1,8 +1,8 @@
 """What a batch has cost, step by step: seconds, CPU, rows and bytes.
 
-Measures travel with the votes and are written with the batch, so what an attempt has
-measured that did not vote is never counted. No batch depends on them: what is published
-is the same without. Only how a pipeline is scaled is decided from them.
+Measures travel with the votes and are written with the batch, so an attempt that did
+not vote is never counted. No published result depends on them; only scaling decisions
+do.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _DIGITS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMeasure:
-    """What one step took, of one task or of all that voted.
+    """What one step took, in one task or in all tasks that voted.
 
     Attributes:
-        seconds: By the clock, added up over tasks; steps inside of it left out.
-        seconds_max: The same of the task that took longest.
-        cpu_seconds: Of the threads that ran it, added up.
+        seconds: Wall-clock time, added up over tasks, without the steps inside of it.
+        seconds_max: The same for the task that took longest.
+        cpu_seconds: CPU time of the threads that ran it, added up.
         rows_in: Rows that it was given.
         rows_out: Rows that it passed on.
-        bytes: In memory, of the rows that it passed on; 0 where nobody counts.
+        bytes: Size in memory of the rows that it passed on; 0 if it is not counted.
         tasks: How many tasks it ran in.
     """
 
@@ -68,19 +68,20 @@ class Measures:
 
     Attributes:
         steps: By the name of the step.
-        seconds: Of the driver, by what it did: ``between``, ``plan``, ``stage``,
-            ``wait``, ``publish`` and the parts of it, such as ``publish_lock``.
-        cpu_seconds: By who spent them: ``driver``, ``jvm``, ``tasks``.
-        task_seconds: Of each task that voted, from its first row to its vote.
-        slots: Tasks that could have run at a time; 0 where nobody says.
+        seconds: Seconds of the driver, by its work: ``between``, ``plan``, ``stage``,
+            ``wait``, ``publish`` and its parts, such as ``publish_lock``.
+        cpu_seconds: CPU seconds by process: ``driver``, ``jvm``, ``tasks``.
+        task_seconds: Seconds of each task that voted, from its first row to its vote.
+        slots: Number of tasks that could have run at a time; 0 if unknown.
         counts: Counters of the pipeline's own functions.
-        distributions: Values that they have observed.
-        hot_keys: By output, of windows and of keyed state.
-        ages: Committed events by their age, in the buckets of ``ages.py``: of a task
-            when its batch was planned, of a batch right before its COMMIT.
-        ids: Of the catalog, by the driver: IDs that were ``asked`` for, how often the
-            filters did not spare a search (``looked_up``), and those that found
-            something (``met``).
+        distributions: Values that these functions have observed.
+        hot_keys: The hottest keys by output, for windows and keyed state.
+        ages: Committed events by their age, in the buckets of ``ages.py``. In a task's
+            measures it is the age when its batch was planned, in a batch's the age
+            right before its COMMIT.
+        ids: Lookups in the catalog, by the driver: IDs that were ``asked`` for, IDs
+            that the filters could not spare a search (``looked_up``), and IDs whose
+            search found something (``met``).
     """
 
     steps: Mapping[str, StepMeasure] = field(default_factory=dict)
@@ -95,7 +96,7 @@ class Measures:
     ids: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: Measures) -> Measures:
-        """Put what two have measured together."""
+        """Put the measures of two tasks, phases or batches together."""
         return Measures(
             steps=_added(self.steps, other.steps, StepMeasure()),
             seconds=_added(self.seconds, other.seconds, 0.0),
@@ -116,7 +117,7 @@ NOTHING_MEASURED = Measures()
 
 
 def sum_measures(measures: Iterable[Measures]) -> Measures:
-    """Put together what several have measured."""
+    """Add up several measures."""
     return sum(measures, NOTHING_MEASURED)
 
 
@@ -127,7 +128,7 @@ def cpu_of_tasks(tasks: Iterable[Measures]) -> Measures:
 
 
 def measures_json(measures: Measures) -> dict[str, Any]:
-    """Return plain values for JSON; what is nothing is left out."""
+    """Return plain values for JSON, without empty ones."""
     return {
         name: value
         for name, value in {
@@ -154,9 +155,10 @@ def measures_json(measures: Measures) -> dict[str, Any]:
 
 
 def parse_measures(value: Mapping[str, Any]) -> Measures:
-    """Read what ``measures_json`` wrote, and pass by what it does not know.
+    """Read what ``measures_json`` wrote, and ignore unknown names.
 
-    A ledger may hold measures that a newer or an older version has written.
+    A ledger may hold measures that a newer or an older release of Tallyweir has
+    written.
     """
     return Measures(
         steps={

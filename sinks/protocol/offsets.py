@@ -17,7 +17,7 @@ from sinks.protocol.errors import FatalError
 
 
 def is_kafka_topic(topic: str) -> bool:
-    """Tell a topic of Kafka from what stands for one in the ledger.
+    """Tell a Kafka topic from a name that stands for one in the ledger.
 
     Kafka allows no colon in a topic's name.
     """
@@ -25,13 +25,13 @@ def is_kafka_topic(topic: str) -> bool:
 
 
 def former_topic(topic: str, topic_id: str) -> str:
-    """Return what a topic is noted under that was deleted and made again since."""
+    """Return the ledger's name for a topic that was since deleted and made again."""
     return f"former:{topic_id}:{topic}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """One partition of one Kafka topic, or of what stands for one."""
+    """One partition of one Kafka topic, or of a name that stands for one."""
 
     topic: str
     partition: int
@@ -65,7 +65,7 @@ class OffsetRange:
 
 
 class OffsetsVerdict(Enum):
-    """How a planned batch stands to the offsets that Postgres holds."""
+    """How a planned batch relates to the offsets that Postgres holds."""
 
     NEXT = "next"
     ALREADY_COMMITTED = "already_committed"
@@ -79,17 +79,16 @@ def compare_offsets(
     Args:
         stored: The next offset to read of every partition that Postgres knows.
         ranges: What the batch covers. A partition that is missing in ``stored``
-            counts as starting at 0, where Spark starts new partitions as well.
+            counts as starting at 0, where Spark also starts new partitions.
 
     Returns:
-        ``NEXT`` when every range starts where Postgres stands;
-        ``ALREADY_COMMITTED`` when every range that holds something ends at or
-        before it.
+        ``NEXT`` if every range starts at the stored offset; ``ALREADY_COMMITTED`` if
+        every range that is not empty ends at or before the stored offset.
 
     Raises:
-        FatalError: ``OFFSETS_DISAGREE`` for anything else, be it a gap, an overlap,
-            or partitions of which some are past and some are not. Guessing would
-            lose or double events.
+        FatalError: ``OFFSETS_DISAGREE`` in all other cases: a gap, an overlap, or
+            ranges only some of which are committed. Guessing would lose or double
+            events.
     """
     if all(stored.get(r.topic_partition, 0) == r.from_offset for r in ranges):
         return OffsetsVerdict.NEXT

@@ -4,8 +4,8 @@ The usual order of calls, once per driver::
 
     claim_epoch -> (read_progress -> Stage -> open_publication -> commit)*
 
-where a batch is staged while the one before it is still being published, and around
-each COMMIT of the home, if other databases take part::
+The driver stages a batch while the one before it is still being published. If other
+databases take part, these calls surround each COMMIT of the home::
 
     begin_prepare -> await_prepared -> (home's COMMIT) -> commit_prepared
 
@@ -40,7 +40,7 @@ from sinks.protocol.watermark import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanBasis:
-    """What a batch is planned upon: where the batch before it leaves the pipeline."""
+    """The state that a batch is planned on: the one that the batch before it leaves."""
 
     watermark_us: int | None
     after_sequence: SequenceNumber
@@ -62,7 +62,7 @@ class Progress:
 
     @property
     def basis(self) -> PlanBasis:
-        """What the next batch is planned upon."""
+        """The state that the next batch is planned on."""
         return PlanBasis(
             watermark_us=self.watermark_us,
             after_sequence=self.last_sequence,
@@ -78,24 +78,24 @@ class BatchPlan:
     key: BatchKey
     #: Empty for a tick.
     ranges: Sequence[OffsetRange]
-    #: The watermark that its events are judged by.
+    #: The watermark that decides which of its events are late.
     watermark_us: int | None
-    #: The newest batch: whose seen IDs its events are checked against, and whose keyed
-    #: state its functions are given.
+    #: The newest batch. Events are checked against the IDs seen up to it, and functions
+    #: get the keyed state that it left.
     after_sequence: SequenceNumber
     #: Event time and activity of each partition, before it.
     clocks: Mapping[TopicPartition, PartitionClock]
-    #: The database's clock at planning; bounds event times in the future, and says
-    #: which partitions are idle and which timers are due.
+    #: The database's clock at planning. It bounds event times in the future, and
+    #: decides which partitions are idle and which timers are due.
     planned_at_us: int
     #: Kafka's ids of the topics that the ranges belong to.
     topic_ids: Mapping[str, str]
     #: Versions of the lookup tables, for the ledger.
     lookups: Mapping[str, str] = field(default_factory=dict)
-    #: The batch run that the batch is; its ranges are in the run's own topic then.
+    #: The batch run, if the batch is one; its ranges are then in the run's own topic.
     run: BatchRun | None = None
-    #: Of a tick that closes what is open: the watermark is moved up to here, because
-    #: somebody has said that nothing more is to be waited for.
+    #: For a tick that closes what is open: it moves the watermark up to here, because
+    #: an operator has said that no more events are to be awaited.
     closes_through_us: int | None = None
 
     @property
@@ -105,18 +105,18 @@ class BatchPlan:
 
     @property
     def fires_clock_through_us(self) -> int | None:
-        """Until when timers of the clock are due; None in a tick that closes."""
+        """Clock time up to which timers are due; None in a tick that closes."""
         return self.planned_at_us if self.closes_through_us is None else None
 
     @property
     def offsets(self) -> int:
-        """How many offsets it covers, whether or not there is a record at each."""
+        """Number of offsets that it covers, whether or not each holds a record."""
         return sum(covered.length for covered in self.ranges)
 
     def basis_after(self, rule: ClockRule, tally: BatchTally) -> PlanBasis:
-        """Return what the next batch is planned upon, once this one is published.
+        """Return the state that the next batch is planned on, after this one.
 
-        Publishing works the same out again under its lock, and the two must be equal.
+        Publishing computes the same again under its lock, and the two must be equal.
         """
         return PlanBasis(
             watermark_us=self.watermark_after(rule, tally),
@@ -133,9 +133,9 @@ class BatchPlan:
     def watermark_after(self, rule: ClockRule, tally: BatchTally) -> int | None:
         """Return the watermark after the batch, by what it held of each partition.
 
-        A run says nothing about the events that a stream is still to bring, so in a
-        pipeline that reads one it moves no watermark. Without a stream its newest
-        event moves it: the input is bounded, and none of it is still to come.
+        A run says nothing about events that a stream has yet to bring, so in a
+        pipeline that reads a stream it moves no watermark. Without a stream, the newest
+        event of the run moves it: the input is bounded and fully read.
         """
         clocks = list(self.clocks_after(tally).values())
         if self.run is not None:
@@ -160,7 +160,7 @@ class RejectedRow:
 
     @property
     def key(self) -> object:
-        """What is rejected, whatever the reason."""
+        """Identity of the rejected row, whatever the reason."""
         return self.topic_partition, self.offset
 
 
@@ -174,7 +174,7 @@ class RejectedBucket:
 
     @property
     def key(self) -> object:
-        """What is rejected, whatever the reason."""
+        """Identity of the rejected bucket, whatever the reason."""
         return self.bucket
 
 
@@ -188,11 +188,11 @@ class RoomlessRow:
 
     @property
     def key(self) -> object:
-        """What is rejected, whatever the reason."""
+        """Identity of the rejected row, whatever the reason."""
         return self.topic_partition, self.offset
 
 
-#: What a batch is staged again without.
+#: What the driver leaves out when it stages a batch again.
 Rejection: TypeAlias = RejectedRow | RejectedBucket | RoomlessRow
 
 
@@ -203,7 +203,7 @@ class StagedBatch:
     votes: Sequence[Vote]
     #: Counted by Spark at the source, independently of the votes.
     records_read: int
-    #: What no task can measure, because it happens elsewhere.
+    #: Measures of work outside of tasks, which no task can take.
     measures: Measures = NOTHING_MEASURED
 
 
@@ -212,14 +212,14 @@ class StagedKeys:
     """What phase 2b left behind."""
 
     votes: Sequence[KeyedVote]
-    #: The watermark after the batch, which timers were fired by.
+    #: The watermark after the batch, which decided the timers that fired.
     watermark_us: int | None
 
 
 class RowsRejectedError(Exception):
-    """Publishing was rolled back because rows, or IDs of some events, found no place.
+    """Publishing was rolled back: the database refused rows, or IDs of some events.
 
-    Not an error of the batch: it is staged again with these events as dead letters.
+    This is no error of the batch: it is staged again with these events as dead letters.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class RowsRejectedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTerms:
-    """What publishing settles under the lock before any row is moved."""
+    """What publishing fixes under the lock before it moves any row."""
 
     sequence: SequenceNumber
     watermark_before_us: int | None
@@ -248,7 +248,7 @@ class BatchTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchOrder:
-    """What a participant is told to prepare."""
+    """An order to a participant: the branch to prepare, and with what."""
 
     gid: GlobalId
     tally: BatchTally
@@ -266,11 +266,11 @@ class Publication(Protocol):
 
     @property
     def terms(self) -> BatchTerms:
-        """What the batch is published as; only for one that is to be published."""
+        """The terms that the batch is published on; only if it is to be published."""
         ...
 
     def move_rows(self) -> None:
-        """Write everything that the home database itself holds of the batch.
+        """Write the home database's own share of the batch.
 
         Raises:
             RowsRejectedError: A result table refused rows.
@@ -301,25 +301,25 @@ class Publication(Protocol):
 
 
 class DecisionLedger(Protocol):
-    """The home database as whoever finishes branches needs it."""
+    """The home database, as a driver or the resolver needs it to finish branches."""
 
     def read_in_doubt(self, gids: Collection[GlobalId]) -> InDoubtFacts:
         """Read what ``decide_in_doubt`` needs, under the lock of the pipeline's row.
 
-        Waits for a publish transaction under way, so that what is read stays true.
+        Waits for a publish transaction under way, so that the facts stay true.
         """
         ...
 
     def note_committed(self, branches: Collection[GlobalId]) -> None:
         """Note that decided branches were seen committed.
 
-        ``tallyweir.visible_through`` shows readers what is noted.
+        ``tallyweir.visible_through`` shows readers these notes.
         """
         ...
 
 
 class PreparedBranches(Protocol):
-    """A database that holds branches, as whoever finishes them needs it."""
+    """A database with branches, as a driver or the resolver needs it to finish them."""
 
     @property
     def database(self) -> str:
@@ -331,11 +331,11 @@ class PreparedBranches(Protocol):
         ...
 
     def commit_prepared(self, gid: GlobalId) -> bool:
-        """Commit a branch; False when none of this name is prepared."""
+        """Commit a branch; False when no branch of this name is prepared."""
         ...
 
     def roll_back_prepared(self, gid: GlobalId) -> bool:
-        """Roll a branch back; False when none of this name is prepared."""
+        """Roll a branch back; False when no branch of this name is prepared."""
         ...
 
     def has_marker(self, gid: GlobalId) -> bool:
@@ -355,7 +355,7 @@ class Home(DecisionLedger, Protocol):
         """Fence every older driver of the pipeline and return the new epoch.
 
         Returns once no publish transaction of an older driver is under way, so
-        that progress read afterwards cannot move by another's hand.
+        that no older driver can change progress that is read afterwards.
         """
         ...
 
@@ -385,7 +385,7 @@ class Participant(PreparedBranches, Protocol):
     """A database that holds branches, as seen by one driver."""
 
     def open(self) -> None:
-        """Make sure that it can take part, and that what is in doubt can be settled.
+        """Make sure that it can take part, and that its branches can be settled.
 
         Raises:
             ConfigurationError: The database cannot take part; see the fix.
@@ -393,7 +393,7 @@ class Participant(PreparedBranches, Protocol):
         ...
 
     def create_tables(self) -> None:
-        """Make result tables and staging there; after what was in doubt is settled."""
+        """Make result tables and staging there, once no branch is in doubt any more."""
         ...
 
     def touched(self, tally: BatchTally, terms: BatchTerms) -> Sequence[str]:
@@ -409,13 +409,13 @@ class Participant(PreparedBranches, Protocol):
 
         Raises:
             RowsRejectedError: A result table refused rows.
-            FatalError: The database's history is another one than home's.
+            FatalError: The database's history differs from home's.
             RetryableError: Anything else; the branch may yet become prepared.
         """
         ...
 
     def await_quiet(self) -> None:
-        """Wait until nothing that was begun is still being worked on."""
+        """Wait until no work that was begun is still running."""
         ...
 
     def newest_markers(self) -> Mapping[str, GlobalId]:

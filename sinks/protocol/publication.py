@@ -1,10 +1,11 @@
-"""Publishes batches over the home database and those that take part beside it.
+"""Publishes batches to the home database and to its participants.
 
 Two-phase commit with the home as last agent (Gray's optimisation): every branch is
 prepared first, then the home's COMMIT decides, then the branches are committed. A
-batch that changes the home database only prepares nothing and can never be in doubt.
+batch that changes only the home database prepares nothing and can never be in doubt.
 
-Pure like the rest of the protocol: ports and decisions, no I/O of its own.
+This module is pure like the rest of the protocol: ports and decisions, no I/O of its
+own.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ class Publisher:
         self._home = home
         self._participants = {one.database: one for one in participants}
         self._attempts = 0
-        #: Whether a branch of ours, or of a driver before us, may be in doubt.
+        #: Whether a branch of this driver, or of an earlier one, may be in doubt.
         self._unsettled = bool(participants)
 
     def start(self) -> None:
-        """Make the participants ready, and finish what drivers before have left.
+        """Make the participants ready, and finish what earlier drivers have left.
 
         Raises:
             TallyweirError: As ``settle`` and the participants do.
@@ -67,14 +68,14 @@ class Publisher:
             RowsRejectedError: A result table refused rows; nothing is decided.
             OutcomeUnknownError: The answer to the home's COMMIT was lost; calling
                 again with the same arguments finds out.
-            RetryableError: Nothing is decided; or all of it is, and a branch has yet
-                to be committed, which the next call or the next driver does.
-            FatalError: The databases disagree with the plan; or with each other, also
-                after what is decided was committed.
+            RetryableError: Nothing is decided; or the batch is decided and a branch
+                has yet to be committed, which the next call or the next driver does.
+            FatalError: The databases disagree with the plan, or with each other even
+                after the decided branches were committed.
 
         Crash:
-            Before the home's COMMIT: branches may stay prepared, undecided; the next
-            driver rolls them back. After it: branches may stay prepared, decided;
+            Before the home's COMMIT: branches may stay prepared and undecided; the next
+            driver rolls them back. After it: branches may stay prepared and decided;
             the next driver or the resolver commits them.
         """
         if self._unsettled:
@@ -90,8 +91,8 @@ class Publisher:
                     branches = self._decide(publication, tally)
                     outcome = PublishOutcome.COMMITTED
         except DisagreementError as found:
-            # The branch has looked at markers alone. Its database may have gone back
-            # to where a decided branch is prepared, which lacks nothing for good.
+            # The branch has compared only markers. Its database may have gone back to
+            # where a decided branch is still prepared; then nothing is really lost.
             self.settle()
             raise _looked_again(found) from found
         if branches:
@@ -99,14 +100,14 @@ class Publisher:
         return outcome
 
     def settle(self) -> None:
-        """Finish what is in doubt: commit what is decided, roll back all the rest.
+        """Finish what is in doubt: commit decided branches, roll back all others.
 
-        To be called while no publish transaction of this driver is open.
+        Call it only while no publish transaction of this driver is open.
 
         Raises:
             FatalError: A decided branch is lost, or a database has another history.
             ConfigurationError: A decided branch is in a database that the pipeline
-                does not know any more.
+                no longer knows.
             RetryableError: A database did not answer; call again.
 
         Crash:
@@ -117,16 +118,16 @@ class Publisher:
         try:
             self._resolve_and_compare()
         except DisagreementError:
-            # A database may have gone back between the two, to where a decided branch
-            # is prepared. Who looks again commits it; what is lost stays lost.
+            # Between the two steps, a database may have gone back to where a decided
+            # branch is prepared. The second try commits it; a lost one stays lost.
             self._resolve_and_compare()
 
     def sweep(self) -> None:
-        """Look once more for branches of drivers before this one; cheap.
+        """Look once more for branches of earlier drivers; this is cheap.
 
-        A server may still act on PREPARE TRANSACTION when its client is long dead,
-        after every sweep at a start. What such a branch has locked would stop a
-        batch sooner or later.
+        Postgres may still run PREPARE TRANSACTION when its client is long dead, after
+        the sweep at a driver's start. The locks of that branch would stop a batch
+        sooner or later.
         """
         if any(one.list_prepared() for one in self._participants.values()):
             self.settle()
@@ -145,8 +146,8 @@ class Publisher:
         except RetryableError:
             raise
         except Exception:
-            # The cause is known and the driver goes on, so it cleans up at once. A
-            # database that fails even now is settled before the next batch.
+            # The cause is known and the driver goes on, so it cleans up at once. If a
+            # database fails even now, the driver settles it before the next batch.
             self._roll_back(gids)
             raise
         with making(FaultPoint.DECISION_COMMITTED):
@@ -208,8 +209,8 @@ class Publisher:
         except DisagreementError:
             if self._home.read_in_doubt(()).newest == claim:
                 raise
-            # What was compared is the work in progress of whoever superseded this
-            # driver meanwhile; publishing will say so.
+            # A newer driver has superseded this one meanwhile, and its unfinished work
+            # was compared. Publishing will report that.
             return
         self._unsettled = False
 

@@ -1,6 +1,6 @@
-"""Where a starting driver may resume: Postgres' offsets held against the broker.
+"""Where a starting driver may resume: Postgres' offsets compared with the broker's.
 
-Pure: the caller brings what Postgres stores and what the broker reports.
+This module is pure: the caller passes what Postgres stores and what the broker reports.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ class BrokerPosition:
     """What the broker says about a partition.
 
     Attributes:
-        log_end_offset: Before what belongs to a transaction that is still open.
-        held_back: Offsets behind that, which nobody may read yet; 0 also where it was
-            not asked.
+        log_end_offset: End of the log, or the start of a Kafka transaction that is
+            still open.
+        held_back: Offsets after that, which cannot be read yet; also 0 if the caller
+            did not ask the broker.
     """
 
     topic_id: str
@@ -42,9 +43,9 @@ def decide_start(
 ) -> dict[TopicPartition, int]:
     """Choose the offset that each partition resumes from.
 
-    A topic without stored offsets begins at the start of its log. A partition that
-    was added to one later begins at 0. Offsets of a topic that is read no more are
-    left as they are: when it is read again, it goes on from them.
+    A topic without stored offsets begins at the start of its log. A partition that was
+    added to a topic later begins at 0. Offsets of a topic that the pipeline no longer
+    reads stay as they are: if it reads the topic again, it goes on from them.
 
     Args:
         stored: What the home database knows.
@@ -52,8 +53,8 @@ def decide_start(
 
     Raises:
         ConfigurationError: ``TOPIC_RECREATED``, ``PARTITION_MISSING``,
-            ``RETENTION_GAP`` or ``OFFSET_PAST_END``. Each of them means that events
-            were lost outside of the pipeline, and going on would hide it.
+            ``RETENTION_GAP`` or ``OFFSET_PAST_END``. Each means that events were lost
+            outside of the pipeline, and that going on would hide the loss.
     """
     check_topic_identity(topic_ids(stored), topic_ids(broker))
     read, met = set(topic_ids(broker)), set(topic_ids(stored))
@@ -82,8 +83,8 @@ def decide_start(
 def check_topic_identity(stored: Mapping[str, str], broker: Mapping[str, str]) -> None:
     """Refuse a topic that was deleted and made again under its old name.
 
-    Offsets say nothing about it: once the new topic has grown past the stored
-    offset, reading on would skip everything before, silently.
+    Offsets cannot show it: once the new topic has grown past the stored offset,
+    reading on would silently skip everything before that offset.
 
     Args:
         stored: Topic to the id that the stored offsets belong to.

@@ -18,9 +18,9 @@ from sinks.protocol.ports import DecisionLedger, PreparedBranches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
-    """What was done."""
+    """What ``resolve`` has done."""
 
-    #: The claim that was the newest meanwhile.
+    #: The claim that was the newest at that time.
     newest: Claim
     committed: tuple[GlobalId, ...]
     rolled_back: tuple[GlobalId, ...]
@@ -34,14 +34,14 @@ def resolve(
     *,
     at_rest: Claim | None,
 ) -> Resolution:
-    """Commit every decided branch of a pipeline and roll back those of the dead.
+    """Commit every decided branch of a pipeline; roll back those of dead drivers.
 
-    May run beside the driver, and beside itself: each step is decided by facts that
-    do not change any more.
+    It may run at the same time as the driver, and in several processes: each step is
+    decided by facts that no longer change.
 
     Args:
         ledger: The pipeline's home database.
-        databases: Those that its branches are in, by name.
+        databases: The databases that hold its branches, by name.
         at_rest: See ``decide_in_doubt``.
 
     Raises:
@@ -51,9 +51,9 @@ def resolve(
         RetryableError: A database did not answer.
 
     Crash:
-        At any point, the next call does the rest.
+        At any point: the next call does the rest.
     """
-    # Listed before the facts are read; see the order in ``in_doubt``.
+    # List branches before reading the facts; ``in_doubt`` says why.
     prepared = {
         gid: database
         for database in databases.values()
@@ -82,7 +82,7 @@ def resolve(
 
 
 def commit_decided(database: PreparedBranches, gid: GlobalId) -> None:
-    """Commit a branch whose batch is decided; somebody else may have done it.
+    """Commit a branch of a decided batch, unless another process has done so.
 
     Raises:
         FatalError: ``BRANCH_LOST``.

@@ -1,9 +1,9 @@
 """The newest rows of each step of a batch, for people who look at a pipeline.
 
-Like measures, samples travel with the votes and are written with the batch: a sample
-is of rows that were published, never of what an attempt had in its hands that did not
-vote. Nothing is decided by them. What is to be hidden is left out where a sample is
-taken, so none of it is here.
+Like measures, samples travel with the votes and are written with the batch. So a sample
+shows only published rows, never rows of an attempt that did not vote. No decision
+depends on samples. The task leaves hidden fields out when it takes a sample, so hidden
+values never get here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from sinks.protocol.offsets import TopicPartition
 
-#: More are no sample: they travel with every batch.
+#: Limit on rows of a step, because samples travel with every batch.
 SAMPLES_MAX = 20
 
 
@@ -25,10 +25,10 @@ class SampledRow:
 
     Attributes:
         fields: Names and values in order; None is null. Long values are cut.
-        place: Where its record is; None for a row of several events.
-        offset: The same.
-        reason: Of a dead letter, its reason code.
-        left_out: Fields that it has beside, for which there is no room.
+        place: Partition of its record; None for a row of several events.
+        offset: Offset of its record; None for a row of several events.
+        reason: Reason code of a dead letter; None for other rows.
+        left_out: Number of further fields, which had no room.
     """
 
     fields: tuple[tuple[str, str | None], ...]
@@ -40,12 +40,12 @@ class SampledRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSample:
-    """What one step shows.
+    """The sampled rows of one step.
 
     Attributes:
-        step: As the job graph calls it.
+        step: Its name in the job graph.
         output: The table of the output that the rows are for; empty for events.
-        redacted: Fields, or parts of fields, that the rows have and do not show.
+        redacted: Fields, or parts of fields, that the rows have but do not show.
         rows: The newest first.
     """
 
@@ -57,10 +57,10 @@ class StepSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """What a task, or all that voted, have kept of their steps.
+    """The samples of a task's steps, or of all tasks that voted.
 
     Attributes:
-        limit: How many rows of a step are kept; 0 if nobody asks for any.
+        limit: How many rows of a step are kept; 0 if samples are off.
         steps: Each step and output once.
     """
 
@@ -72,10 +72,10 @@ NOTHING_SAMPLED = Samples()
 
 
 def join_samples(samples: Iterable[Samples]) -> Samples:
-    """Put together what several tasks have kept.
+    """Put together the samples of several tasks.
 
-    No step has more rows than one task may keep; each task's newest come first, in
-    turn, so that no partition hides the others.
+    No step has more rows than one task may keep. The tasks take turns, each with its
+    newest rows first, so that no partition hides the others.
     """
     given = list(samples)
     limit = max((one.limit for one in given), default=0)

@@ -1,13 +1,13 @@
 """Stages each batch of a stream while the one before it is being published.
 
-Tasks are busy while Postgres moves rows, and Postgres is while tasks read. At most two
-batches are under way: one that is published, and the next, which is staged. What keeps
-that safe is not in here. A publish transaction compares offsets, sequence, watermark
-and clocks with what is under its lock, so a batch that was planned upon one that came
-to nothing can never be published.
+So tasks are busy while Postgres moves rows, and Postgres is busy while tasks read. At
+most two batches are under way: one that is published, and the next, which is staged.
+Safety does not depend on this module. A publish transaction compares offsets, sequence,
+watermark and clocks with the stored ones under its lock. So a batch that was planned on
+a batch that failed can never be published.
 
-Knows no threads: whoever makes it says how something is begun that ends later, a
-thread in production, a step of its own in the simulation.
+This module knows no threads. The caller passes a function that begins work which ends
+later: a thread in production, a step of its own in the simulation.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from sinks.protocol.watermark import ClockRule
 
 
 def find_basis(home: Home, rule: ClockRule, former: VotedBatch | None) -> PlanBasis:
-    """Find what the next batch is planned upon.
+    """Find the state that the next batch is planned on.
 
-    Whether a newer driver works is asked only where the home is read in any case;
-    publishing asks under the lock.
+    This checks for a newer driver only when it reads the home anyway; publishing checks
+    again under the lock.
 
     Args:
-        home: The driver's.
+        home: The driver's home database.
         rule: How the watermark follows the partitions.
         former: The batch before, if it is still being published.
 
@@ -52,10 +52,10 @@ def find_basis(home: Home, rule: ClockRule, former: VotedBatch | None) -> PlanBa
 
 
 class Begun(Protocol):
-    """Something that was begun and ends by itself."""
+    """Work that was begun and ends by itself."""
 
     def result(self) -> None:
-        """Wait for its end; raise what it has raised."""
+        """Wait for its end; raise the error that it raised."""
         ...
 
     def done(self) -> bool:
@@ -67,8 +67,8 @@ class StageAhead:
     """Takes one driver's batches to their end; one thread at a time calls it.
 
     Args:
-        coordinator: Does what there is to do with a batch.
-        begin: Begins what it is given, without waiting for its end.
+        coordinator: Stages and publishes each batch.
+        begin: Begins the given work, without waiting for its end.
     """
 
     def __init__(
@@ -84,26 +84,26 @@ class StageAhead:
         stage: Stage,
         publish: Callable[[VotedBatch], None],
     ) -> None:
-        """Stage a batch, see the one before it published, begin to publish this one.
+        """Stage a batch, wait for the one before it, begin to publish this one.
 
-        Rows that a table has refused of the batch before change what it counts, its
-        watermark and the IDs that it files. So it is staged and published again
-        first, and then this one is planned and staged anew.
+        If a table refuses rows of the batch before, that changes its counts, its
+        watermark and the IDs that it files. So that batch is staged and published again
+        first, and then this one is planned and staged again.
 
         Args:
-            plan: Plans the batch upon the one that is still being published, or None
-                where all are. Returns None if there is nothing to do.
+            plan: Plans the batch on the one that is still being published, or on None
+                if all are published. Returns None if there is nothing to do.
             stage: Phase one.
-            publish: Publishes the batch through the coordinator, and tells whoever
-                wants to know. Never at work for two batches at once.
+            publish: Publishes the batch through the coordinator and reports it. Never
+                works on two batches at once.
 
         Raises:
-            TallyweirError: As ``Coordinator.run_batch``; of this batch or the one
-                before it, whose error comes first.
+            TallyweirError: As ``Coordinator.run_batch``, for this batch or the one
+                before it. An error of the one before comes first.
 
         Crash:
             As ``Coordinator.run_batch``, for each of the two batches: the next driver
-            starts behind what was decided.
+            starts after the decided ones.
         """
         while True:
             try:
@@ -130,7 +130,7 @@ class StageAhead:
         return self._under_way is not None and not self._under_way.begun.done()
 
     def settle(self) -> bool:
-        """Wait until no batch is under way any more.
+        """Wait until no batch is under way.
 
         Returns:
             Whether tables had refused rows, so that the batch was staged again.
@@ -149,7 +149,7 @@ class StageAhead:
         return False
 
     def end(self) -> None:
-        """Wait for what is under way, and leave a batch that was refused undone.
+        """Wait for the batch under way; if rows were refused, leave it unpublished.
 
         Raises:
             TallyweirError: As ``Coordinator.run_batch``.

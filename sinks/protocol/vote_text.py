@@ -1,7 +1,7 @@
 """Votes as text: how they travel from a task to the driver through Spark.
 
-A task that cannot stage does not vote but states its error, so that the driver sees
-what it is instead of the words of a stack trace.
+A task that cannot stage sends its error instead of a vote. So the driver gets the error
+itself and need not read a stack trace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.samples import NOTHING_SAMPLED, parse_samples, samples_json
 from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
 
-#: Errors that a task may state, by the name of their class.
+#: Errors that a task may send, by the name of their class.
 _ERRORS = {
     kind.__name__: kind
     for kind in (
@@ -67,7 +67,7 @@ def parse_keyed_vote(text: str) -> KeyedVote:
     """Read what ``format_keyed_vote`` wrote.
 
     Raises:
-        TallyweirError: The one that the task stated instead of a vote.
+        TallyweirError: The error that the task sent instead of a vote.
     """
     value = _read(text)
     measured = {"measures": parse_measures(value["measures"])}
@@ -93,7 +93,7 @@ def parse_vote(text: str) -> Vote:
     """Read what ``format_vote`` wrote.
 
     Raises:
-        TallyweirError: The one that the task stated instead of a vote.
+        TallyweirError: The error that the task sent instead of a vote.
     """
     value = _read(text)
     return Vote(
@@ -137,7 +137,7 @@ def _failure(value: dict[str, Any]) -> errors.TallyweirError:
 
 
 def _read(text: str) -> dict[str, Any]:
-    """Read a task's line, or raise the error that it states."""
+    """Read a task's line, or raise the error that it holds."""
     value: dict[str, Any] = json.loads(text)
     if "error" in value:
         raise _failure(value)

@@ -25,10 +25,10 @@ from sinks.protocol.samples import NOTHING_SAMPLED, Samples, join_samples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventCounts:
-    """How many events were read, and what became of them.
+    """How many events were read, and their fates.
 
-    ``read`` is counted where rows arrive, the classes where rows leave, so that a
-    row lost in between breaks the law instead of hiding.
+    The task counts ``read`` where rows arrive and the other classes where rows leave,
+    so a row lost in between breaks the law and does not stay hidden.
     """
 
     #: Records that arrived from Kafka.
@@ -43,12 +43,12 @@ class EventCounts:
     late: int = 0
     #: Older than the seen-ID horizon, hence impossible to check for repeats.
     expired: int = 0
-    #: Left out by the pipeline's own conditions.
+    #: Excluded by the pipeline's own conditions.
     filtered: int = 0
 
     @property
     def is_all_dead(self) -> bool:
-        """Whether records were read, and every one became a dead letter."""
+        """Whether records were read and every one of them became a dead letter."""
         return 0 < self.read == self.dead
 
     def __add__(self, other: EventCounts) -> EventCounts:
@@ -97,10 +97,10 @@ class PartitionTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputTally:
-    """What went to one output of the pipeline.
+    """What one output of the pipeline received.
 
-    ``events`` counts events, ``rows`` the rows staged for it: the same number for
-    an append output, groups for a window output.
+    ``events`` counts events; ``rows`` counts the rows staged for the output. An append
+    output has one row per event, a window output one row per group.
     """
 
     events: int = 0
@@ -109,8 +109,8 @@ class OutputTally:
     late: int = 0
     #: Events merged into windows that the watermark had already passed.
     revised: int = 0
-    #: Sum of the Kafka offsets of its events; None where the output has no condition,
-    #: and so takes every committed event.
+    #: Sum of the Kafka offsets of its events; None if the output has no condition, and
+    #: so takes every committed event.
     checksum: int | None = None
 
     def __add__(self, other: OutputTally) -> OutputTally:
@@ -144,7 +144,7 @@ class Vote:
     buckets: Mapping[int, int] = field(default_factory=dict)
     #: What this attempt has cost.
     measures: Measures = NOTHING_MEASURED
-    #: Of the rows that it staged, those that people may look at.
+    #: Those of the rows that it staged that people may look at.
     samples: Samples = NOTHING_SAMPLED
 
     @property
@@ -162,9 +162,9 @@ class BatchTally:
     outputs: Mapping[str, OutputTally]
     attempts: tuple[Attempt, ...]
     checksum: int
-    #: Seen-ID buckets that there are runs for, with the IDs in them.
+    #: Seen-ID buckets that have runs, with the IDs in those runs.
     buckets: Mapping[int, int] = field(default_factory=dict)
-    #: The watermark that phase 2b fired timers by; None where there was none.
+    #: The watermark by which phase 2b fired timers; None if the batch had no phase 2b.
     fired_through_us: int | None = None
     measures: Measures = NOTHING_MEASURED
     samples: Samples = NOTHING_SAMPLED
@@ -174,7 +174,7 @@ class BatchTally:
         return sum((p.counts for p in self.partitions.values()), EventCounts())
 
 
-#: What a tick has of phase one.
+#: The tally of phase one for a tick.
 NOTHING_STAGED = BatchTally(
     partitions={}, staged={}, outputs={}, attempts=(), checksum=0
 )
@@ -186,7 +186,7 @@ def tally_votes(
     """Add up the votes of one batch and check the conservation law.
 
     Args:
-        votes: One per task of the stage, all that reached the driver.
+        votes: All votes that reached the driver, one per task of the stage.
         ranges: What the batch was planned to cover.
         records_read: Records that Spark's source delivered, counted before the
             shuffle and independently of the votes.

@@ -1,10 +1,10 @@
-"""The watermark: how far event time has come, and it never goes back.
+"""The watermark: how far event time has come. It never goes back.
 
 A Kafka partition's watermark is its newest event time less the delay. The
-pipeline's is the minimum over the active partitions. A partition is active from the
-moment it is first met, and again from each of its events, until the idle timeout has
-passed: one quiet partition does not hold every window open, and one that is merely
-slower to begin does not find its first events late.
+pipeline's is the minimum over the active partitions. A partition is active until the
+idle timeout has passed since it was first met, or since its last event. So one quiet
+partition does not hold every window open, and the first events of a partition that
+begins later are not late.
 
 An event from the future says nothing about the events still to come, so no
 partition's clock runs ahead of the database's.
@@ -27,8 +27,8 @@ class PartitionClock:
 
     #: Its newest event time; None until it has had an event.
     event_time_max_us: int | None
-    #: When, by the database's clock, its last event was committed; before its first
-    #: event, when it was met. None if nobody wrote that down.
+    #: When its last event was committed, by the database's clock. Before its first
+    #: event: when it was first met. None if that was not recorded.
     active_at_us: int | None
 
     def is_active(self, *, idle_timeout_us: int, now_us: int) -> bool:
@@ -39,7 +39,7 @@ class PartitionClock:
         )
 
 
-#: Of a partition whose beginning is noted, and which no batch has covered yet.
+#: Clock of a partition whose beginning is noted, but which no batch has covered yet.
 _NOT_MET = PartitionClock(event_time_max_us=None, active_at_us=None)
 
 
@@ -65,7 +65,7 @@ def advance_clock(
 
 
 def latest_of(clocks: Iterable[PartitionClock]) -> PartitionClock:
-    """Return the clock of partitions that are read to their end together."""
+    """Return the latest clock among partitions that are read to their end together."""
     return max(
         clocks,
         key=lambda clock: (
@@ -85,8 +85,8 @@ def advance_watermark(
 ) -> int | None:
     """Return the pipeline's watermark after a batch; None until there is an event.
 
-    It stays where it was while an active partition has had no event yet, and when
-    every partition is idle: both ways, closing windows would be a guess about the
+    It stays where it was while an active partition has had no event yet, and while
+    every partition is idle. In both cases, closing windows would be a guess about
     events still to come.
     """
     active = [
@@ -111,11 +111,11 @@ class ClockRule:
     def watermark_after(
         self, former_us: int | None, clocks: Iterable[PartitionClock], *, now_us: int
     ) -> int | None:
-        """Return the watermark after a batch; the same whenever it is asked for.
+        """Return the watermark after a batch; the same at each call.
 
         Args:
             former_us: The watermark before it.
-            clocks: Of all partitions, as ``move_clocks`` leaves them.
+            clocks: Clocks of all partitions, as ``move_clocks`` leaves them.
             now_us: The database's clock when the batch was planned.
         """
         return advance_watermark(
@@ -138,7 +138,7 @@ def move_clocks(
     Args:
         before: Their clocks before it.
         covered: The partitions that it covers, with events or without.
-        seen: What it held of them.
+        seen: What it held of each partition.
         now_us: The database's clock when it was planned.
     """
     advanced = {

@@ -1,4 +1,4 @@
-"""Within which bounds a pipeline may be scaled; whoever operates it sets them."""
+"""The bounds within which a pipeline is scaled; the operator sets them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sinks.protocol.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """The least and the most of something, both allowed."""
+    """A range of numbers, with both ends included."""
 
     least: int
     most: int
 
     def clamp(self, number: int) -> int:
-        """Return the number of the range that is next to this one."""
+        """Return the number of the range that is nearest to this one."""
         return min(self.most, max(self.least, number))
 
     def __str__(self) -> str:
@@ -24,7 +24,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What may be steered, and how far; what is None is left as it is.
+    """What may be scaled, and how far; a value of None is not scaled.
 
     Attributes:
         executors: Spark's executors of the pipeline's driver.
@@ -35,20 +35,20 @@ class Bounds:
     batch_offsets: Range | None = None
 
 
-#: Of a pipeline that nobody has set bounds for.
+#: Bounds of a pipeline for which no operator has set any.
 NOT_SCALED = Bounds()
 
 
 def parse_range(
     what: str, *, least: int | None, most: int | None, lowest: int
 ) -> Range | None:
-    """Return a range from what an operator gave; None if he gave nothing.
+    """Return a range from the operator's numbers; None without any.
 
     Args:
-        what: Of what, for the error.
-        least: Its least; None for ``lowest``, or for the most if that is less.
-        most: Its most.
-        lowest: What the least is where it is not given.
+        what: Name of the range, for the error.
+        least: Its least number; None for ``lowest``, or for ``most`` if that is less.
+        most: Its greatest number.
+        lowest: Default of the least number.
 
     Raises:
         ConfigurationError: ``SCALING_BOUNDS``.

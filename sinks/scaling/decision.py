@@ -1,9 +1,9 @@
-"""Decides how many executors a pipeline is to have, and how large a batch may be.
+"""Decides how many executors a pipeline gets, and how large a batch may be.
 
-What holds for every input, and the tests try: nothing is ever outside of the bounds. Of
-two pipelines that differ in their backlog alone, the one with more of it never wants
-fewer executors. Between two rises lie ``RAISE_PAUSE_S``, between any change and a fall
-``LOWER_PAUSE_S``; only an operator's new bounds are followed at once.
+The tests check what holds for every input. No decision is outside of the bounds. If two
+pipelines differ only in their backlog, the one with more backlog never wants fewer
+executors. A rise follows any change only after ``RAISE_PAUSE_S``, and a fall only after
+``LOWER_PAUSE_S``. Only an operator's new bounds take effect at once.
 """
 
 from __future__ import annotations
@@ -17,38 +17,40 @@ from enum import StrEnum
 from sinks.scaling.bounds import Bounds, Range
 from sinks.scaling.load import Load, Observation, measure_load
 
-#: Seconds in which a backlog is to be worked off.
+#: Seconds in which a backlog should be worked off.
 CATCH_UP_S = 60.0
-#: Share of the cores that may be busy in the long run: the rest is for what comes in
-#: bursts, and for the moments between two batches.
+#: Share of the cores that may be busy in the long run. The rest is for bursts of
+#: events, and for the moments between two batches.
 BUSY_TARGET = 0.75
 #: Share of the cores that must be busy for more of them to help.
 BUSY_MIN = 0.5
-#: Below this share of busy cores the executors do nothing that could be measured.
+#: Below this share of busy cores, the executors do no measurable work.
 IDLE_BELOW = 0.05
-#: Seconds of backlog that are no more than the batch at hand.
+#: Seconds of backlog that a single batch accounts for.
 CAUGHT_UP_S = 10.0
-#: Seconds between a change and the next rise: an executor needs ten until it works.
+#: Seconds between a change and the next rise. An executor takes ten to start working.
 RAISE_PAUSE_S = 30.0
-#: Seconds between a change and the next fall, for which fewer must have been enough.
+#: Seconds between a change and the next fall. In all of them, fewer executors must have
+#: been enough.
 LOWER_PAUSE_S = 180.0
 
-#: A full batch that takes less is too small: what each batch costs, whatever is in it,
-#: is too much of it.
+#: A full batch that takes less is too small: the fixed cost of a batch is too large a
+#: part of it.
 SHORT_BATCH_S = 5.0
 #: A full batch that takes more is too large: results wait for its end, and a batch that
-#: fails begins anew. More than twice the above, so that no change provokes another.
+#: fails starts over. This is more than twice the above, so that no change causes
+#: another.
 LONG_BATCH_S = 30.0
-#: Batches that must agree.
+#: Number of batches that a decision needs.
 FULL_BATCHES_MIN = 3
-#: Seconds of backlog from which a larger batch is worth a new query, which takes some.
+#: Seconds of backlog that make a larger batch worth a new query, which takes seconds.
 WORTH_A_QUERY_S = 60.0
 #: Seconds between two changes of the batch size.
 BATCH_PAUSE_S = 60.0
 
 
 class Because(StrEnum):
-    """Why a decision is what it is."""
+    """The reason of a decision."""
 
     BOUNDS = "bounds"
     TOO_LITTLE_SEEN = "too_little_seen"
@@ -70,11 +72,13 @@ class Because(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What caps the number of executors beside the bounds.
+    """Limits on the number of executors, apart from the bounds.
 
     Attributes:
-        tasks: Tasks that a batch has at most; an executor without one is of no use.
-        connections: Tasks that the databases have connections for; None if unknown.
+        tasks: Largest number of tasks of a batch; an executor without a task is of no
+            use.
+        connections: Number of tasks that the databases have connections for; None if
+            unknown.
     """
 
     tasks: int
@@ -83,9 +87,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What was decided last, and when it has changed, by the observations' clock.
+    """The last decision, and when it changed, by the observations' clock.
 
-    A number that is None is not steered.
+    A number that is None is not scaled.
     """
 
     executors: int | None
@@ -96,15 +100,16 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is to be from now on, why, and what that was decided from.
+    """The numbers from now on, their reason, and what they were decided from.
 
     Attributes:
         now: The newest observation.
-        standing: What is to be.
-        load: What it was made from; None if too little was seen.
-        wanted: Executors that the load asks for, whatever the bounds; None without.
-        because: Why, for programs.
-        reason: Why, in words, with the figures.
+        standing: The numbers from now on.
+        load: The load that they follow; None if too little was seen.
+        wanted: Executors that the load asks for, whatever the bounds; None without a
+            load, or if executors are not scaled.
+        because: The reason, for programs.
+        reason: The reason in words, with the figures.
     """
 
     bounds: Bounds
@@ -128,13 +133,14 @@ class _Choice:
 def decide(
     bounds: Bounds, limits: Limits, seen: Sequence[Observation], former: Standing
 ) -> Decision:
-    """Decide from what was seen, the last of it now.
+    """Decide from the observations so far; the last one is of this moment.
 
     Args:
-        bounds: The operator's.
-        limits: Of the pipeline and its databases.
-        seen: In order; at least what is as old as ``LOWER_PAUSE_S`` and the window.
-        former: What stands.
+        bounds: The operator's bounds.
+        limits: Limits of the pipeline and its databases.
+        seen: Observations in order. They must reach back at least ``LOWER_PAUSE_S``
+            plus the window of the load.
+        former: The decision in force.
     """
     now_s = seen[-1].at_s
     load = measure_load(seen)
@@ -269,12 +275,12 @@ def _ceiling(
             )
         )
     if load.hot_key_share > 0:
-        # While one core does the hottest key, so many are busy for as long as is meant.
+        # While one core works on the hottest key, so many executors reach BUSY_TARGET.
         share_of_one = load.hot_key_share * BUSY_TARGET * cores
         shared = math.floor(min(bounds.most, 1 / share_of_one))
         choices.append(
             _Choice(
-                # Those that are there do help a little, so none goes for that.
+                # Present executors still help a little, so this removes none of them.
                 max(present, shared),
                 Because.HOT_KEY,
                 f"One key takes {load.hot_key_share:.0%} of the tasks' time, and one "
@@ -303,7 +309,7 @@ def _raise(wanted: int, asked: _Choice, now: Observation, former: Standing) -> _
         )
     if now.at_s - former.executors_changed_at_s < RAISE_PAUSE_S:
         return _cooling(present, asked, RAISE_PAUSE_S)
-    # What one does is told from those that are there; of many it may be less.
+    # The rate of one is measured on present executors; with many it may be lower.
     return _Choice(min(wanted, 2 * present), Because.BACKLOG, asked.reason)
 
 
@@ -356,7 +362,7 @@ def _choose_batch(
     full = [
         seconds
         for one in seen
-        # Batches before the last change were of another size.
+        # Batches before the last change had another size.
         if one.at_s > former.batch_changed_at_s
         for seconds in one.full_batches_s
     ]

@@ -1,4 +1,4 @@
-"""The part of a batch's work that no further task could share, because of one key."""
+"""The part of a batch's work that further tasks cannot share, because of one key."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _KEYS_STEP = "keys"
 
 
 def step_seconds(measures: Measures) -> float:
-    """Add up what all steps of a batch took, in all of its tasks."""
+    """Add up the seconds of all steps of a batch, over all of its tasks."""
     return sum(step.seconds for step in measures.steps.values())
 
 
 def hot_key_seconds(measures: Measures, keyed: Collection[str]) -> float:
     """Estimate for how long one task worked on the hottest key of a batch.
 
-    A function gets the events of its key one after the other, so that is how long the
-    batch takes at least, whatever is there to run it. The key's share of the time is
-    taken to be its share of the events, of which the tasks have told at least those
-    that it has: so the estimate is rather too low, and promises too much of executors.
+    A function gets the events of its key one after the other, so the batch takes at
+    least that long, however many executors run it. The estimate takes the key's share
+    of the events as its share of the time. The tasks report a lower bound of the key's
+    events, so the estimate tends to be too low: it overrates what executors can do.
 
     Args:
-        measures: Of the batch.
-        keyed: Tables of the outputs with keyed state, joins among them. Windows are
-            none: each task adds up its own events of a key.
+        measures: Measures of the batch.
+        keyed: Tables of the outputs with keyed state, including joins. Windows do not
+            count: each task adds up its own events of a key.
     """
     step = measures.steps.get(_KEYS_STEP)
     found = [one for table, one in measures.hot_keys.items() if table in keyed]

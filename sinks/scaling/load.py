@@ -1,4 +1,4 @@
-"""What a driver sees of its pipeline, and the load that it makes of that."""
+"""What a driver observes of its pipeline, and the load that follows from it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-#: Seconds over which rates are taken. A batch of the greatest size takes half as long.
+#: Seconds over which rates are taken. The largest batch takes half as long.
 LOAD_WINDOW_S = 60.0
-#: Seconds of it that must have been seen; over less, one batch makes the rate.
+#: Seconds of it that must have been seen. Over less time, one batch dominates the rate.
 LOAD_WINDOW_MIN_S = 15.0
-#: For how many seconds ahead the trend of what arrives is drawn out: about as long as a
-#: new executor takes until it works.
+#: How many seconds ahead the trend of arrivals is extrapolated: about as long as a new
+#: executor takes until it works.
 LEAD_S = 30.0
-#: What a trend may add to the rate of arrival, as a share of it: a burst is no trend.
+#: Limit on what a trend adds, as a share of the arrival rate: a burst is not a trend.
 TREND_MAX = 0.5
 
 
@@ -25,15 +25,16 @@ class Observation:
         at_s: The moment, by a clock that never goes back.
         arrived: Sum of the partitions' ends, up to which they can be read.
         published: Sum of the partitions' next offsets, as last published.
-        busy_s: Seconds that executors' cores have spent on tasks, since whenever.
-        executors: Executors that are there.
-        cores: Tasks that one executor runs at a time.
-        full_batches_s: Seconds of each batch that was published since the observation
-            before, and that was as large as a batch may be.
+        busy_s: Seconds that executors' cores have spent on tasks, since any fixed
+            start.
+        executors: Number of executors that are present.
+        cores: Number of tasks that one executor runs at a time.
+        full_batches_s: Seconds of each batch that was published since the previous
+            observation and had the largest size allowed.
         steps_s: Seconds that the steps of published batches took, added up over their
-            tasks, since whenever.
-        hot_key_s: Of these, what went to the hottest key of each batch; 0 where keys
-            are not worked on one by one.
+            tasks, since any fixed start.
+        hot_key_s: Those of these seconds that went to the hottest key of each batch; 0
+            if keys are not worked on one by one.
     """
 
     at_s: float
@@ -49,17 +50,17 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a pipeline had to do, and did, over the seconds before a moment.
+    """The work of a pipeline, waiting and done, over the seconds before a moment.
 
     Attributes:
-        backlog: Offsets that have arrived and are not published, at the moment.
-        arrival_rate: Offsets that arrived a second.
-        expected_rate: The same, a little ahead by its trend.
-        rate: Offsets that were published a second.
+        backlog: Offsets that have arrived and are not published, at that moment.
+        arrival_rate: Offsets that arrived per second.
+        expected_rate: Offsets expected per second a little later, by the trend.
+        rate: Offsets that were published per second.
         busy: Share of the executors' cores that ran a task; 0 to 1.
-        executors: How many were there, on average.
-        hot_key_share: Share of the batches' steps that was for the hottest key of each,
-            one task at a time; 0 to 1.
+        executors: Average number of executors.
+        hot_key_share: Share of the batches' step time that went to the hottest key of
+            each batch, one task at a time; 0 to 1.
     """
 
     backlog: int
@@ -72,7 +73,7 @@ class Load:
 
     @property
     def backlog_s(self) -> float | None:
-        """Seconds that the backlog is worth at the rate; None while nothing moves."""
+        """Seconds to publish the backlog at the rate; None while nothing moves."""
         if self.backlog == 0:
             return 0.0
         return self.backlog / self.rate if self.rate > 0 else None
@@ -82,7 +83,7 @@ def measure_load(seen: Sequence[Observation]) -> Load | None:
     """Return the load at the last of some observations; None if too little was seen.
 
     Args:
-        seen: In their order; what is older than the window plays no part.
+        seen: Observations in order; those older than the window are ignored.
     """
     window = _window(seen)
     if not window or window[-1].at_s - window[0].at_s < LOAD_WINDOW_MIN_S:
@@ -93,7 +94,7 @@ def measure_load(seen: Sequence[Observation]) -> Load | None:
     core_s = executor_s = 0.0
     for before, after in pairwise(window):
         passed = after.at_s - before.at_s
-        # Executors that came or went in between count half.
+        # Executors that started or ended in between count half.
         executors = (before.executors + after.executors) / 2
         executor_s += executors * passed
         core_s += executors * after.cores * passed
@@ -106,7 +107,7 @@ def measure_load(seen: Sequence[Observation]) -> Load | None:
         rate=max(0, last.published - first.published) / seconds,
         busy=min(1.0, busy_s / core_s) if core_s > 0 else 0.0,
         executors=executor_s / seconds,
-        # Both are of the very batches, unlike what Spark tells of its executors.
+        # Both cover the same batches, unlike Spark's figures of its executors.
         hot_key_share=(last.hot_key_s - first.hot_key_s) / steps_s if steps_s else 0.0,
     )
 
@@ -117,7 +118,7 @@ def _window(seen: Sequence[Observation]) -> Sequence[Observation]:
 
 
 def _expected_rate(window: Sequence[Observation], arrival_rate: float) -> float:
-    """Draw a rising rate out; a falling one is believed when it has fallen."""
+    """Extrapolate a rising rate; a falling rate counts only once it has fallen."""
     first, last = window[0], window[-1]
     middle_s = (first.at_s + last.at_s) / 2
     half = next(one for one in window if one.at_s >= middle_s)

@@ -1,1 +1,1 @@
-"""Which producer IDs were seen: fingerprints, sorted runs, claims, a driver's copy."""
+"""Which producer IDs were seen: fingerprints, runs, claims, the driver's copy."""

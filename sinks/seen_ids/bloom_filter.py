@@ -1,13 +1,13 @@
-"""A Bloom filter over sorted fingerprints: most IDs that are not there cost no look-up.
+"""A Bloom filter over sorted fingerprints: it spares most IDs that are new a look-up.
 
 It is the split block filter of Putze, Sanders and Singler ("Cache-, Hash- and
 Space-Efficient Bloom Filters", 2007), as Parquet has it, with blocks of 256 bits: one
 block for each fingerprint, and one bit in each of its eight parts of 32. Fingerprints
-are keyed hashes already, so their words are used as they are, and nobody without the
-installation's key can choose IDs that fill a filter.
+are keyed hashes already, so the filter uses their words as they are. An attacker
+without the installation's key cannot choose IDs that fill a filter.
 
-The first word of a fingerprint chooses the block in proportion, so that sorted
-fingerprints ask one block after the other: memory is walked through, never jumped over.
+The first word of a fingerprint chooses the block in proportion. So sorted fingerprints
+use one block after the other, and the filter reads memory in order, without jumps.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ import numpy as np
 
 from sinks.seen_ids.ordering import I64Array, U64Array
 
-#: How many of the fingerprints that are nowhere in a catalog may look as if they were,
-#: unless a pipeline says otherwise.
+#: Share of new fingerprints that a catalog's filters may report as present, unless a
+#: pipeline sets another share.
 FALSE_POSITIVES = 0.001
 
-#: Into how many buckets the IDs of a horizon are filed. A new ID is asked of the filter
-#: of each, or of about as many segments.
+#: Number of buckets that the IDs of a horizon are filed in. A new ID is checked against
+#: the filter of each bucket, or of about as many segments.
 BUCKETS_PER_HORIZON = 8
 
-#: How many buckets a horizon, or what lies ahead of the clock, may be filed in. IDs are
-#: looked for in all of them, and each is a table; a horizon that a pipeline begins with
-#: has eight. A server as it is installed has room for the locks of a thousand
-#: (``SeenIdBuckets``). Two years by days are among them, for a pipeline that began
-#: without deduplication.
+#: Largest number of buckets for a horizon, or for the time ahead of the clock. IDs are
+#: looked up in all of them, and each is a table. The horizon of a new pipeline has
+#: eight. A server with default settings has room for the locks of a thousand
+#: (``SeenIdBuckets``). This limit allows two years of daily buckets, for a pipeline
+#: that began without deduplication.
 BUCKETS_MAX = 750
 
 _BLOCK_BITS = 256
 _WORDS = 4
 _PARTS = 8
 _PART_BITS = 32
-#: Few enough for the processor's cache to hold what is computed of them.
+#: Few enough for the processor's cache to hold what is computed from them.
 _ROWS_AT_ONCE = 1 << 15
 _HALF = np.uint64(32)
 _ONE = np.uint64(1)
@@ -48,12 +48,12 @@ _NO_ROWS: I64Array = np.empty(0, dtype=np.int64)
 
 
 class Asked:
-    """Fingerprints that are asked for, with what every filter needs of them.
+    """Fingerprints to look up, with the values that every filter needs of them.
 
-    A question goes to several filters, so that is computed once.
+    A question goes to several filters, so these values are computed once.
 
     Args:
-        hi: First words, sorted for speed only.
+        hi: First words; sorting them only makes the search faster.
         lo: Second words.
     """
 
@@ -70,7 +70,7 @@ class Asked:
 
     @cached_property
     def halves(self) -> U64Array:
-        """What blocks are chosen by."""
+        """Halves of the first words, which choose the blocks."""
         return self.hi >> _HALF
 
     @cached_property
@@ -83,7 +83,7 @@ class BloomFilter:
     """Answers "certainly not" or "maybe" for fingerprints; never changes.
 
     Args:
-        words: Shape (4, blocks): of each block the four words, one after the other.
+        words: Shape (4, blocks): the four words of each block.
     """
 
     def __init__(self, words: U64Array) -> None:
@@ -94,12 +94,12 @@ class BloomFilter:
 
     @classmethod
     def over(cls, hi: U64Array, lo: U64Array, *, blocks: int) -> BloomFilter:
-        """Make a filter of a size.
+        """Make a filter of a given size.
 
         Args:
             hi: First words, sorted.
             lo: Second words of the same fingerprints.
-            blocks: As ``blocks_for`` says.
+            blocks: The result of ``blocks_for``.
         """
         made = cls.of_nothing(blocks=blocks)
         made.add(hi, lo)
@@ -107,15 +107,15 @@ class BloomFilter:
 
     @classmethod
     def of_nothing(cls, *, blocks: int) -> BloomFilter:
-        """Make a filter that is filled by and by, before anybody asks it."""
+        """Make an empty filter, to fill in steps before it is used."""
         return cls(np.zeros((_WORDS, blocks), dtype=np.uint64))
 
     @classmethod
     def joined(cls, shares: Mapping[int, bytes], *, count: int) -> BloomFilter:
-        """Put a filter together from its shares, in each of which ``encode`` wrote.
+        """Put a filter together from its shares, each of which ``encode`` wrote.
 
         Args:
-            shares: By their numbers; one that is missing has nothing in it.
+            shares: By their numbers; a missing share is empty.
             count: How many shares there are.
         """
         blocks = len(next(iter(shares.values()))) // (_BLOCK_BITS // 8)
@@ -131,7 +131,7 @@ class BloomFilter:
         return self._words.astype("<u8").tobytes()
 
     def add(self, hi: U64Array, lo: U64Array) -> None:
-        """Let some fingerprints pass from now on, beside what was added before.
+        """Add some fingerprints to those that the filter lets pass.
 
         Args:
             hi: First words, sorted.
@@ -147,16 +147,16 @@ class BloomFilter:
         blocks = blocks[starts]
         for word in range(_WORDS):
             bits = np.bitwise_or.reduceat(_bits_of(lo, word), starts)
-            # A block may go on from the rows before these.
+            # The previous rows may have begun the same block.
             self._words[word, blocks] |= bits
 
     @property
     def nbytes(self) -> int:
-        """The memory that it takes."""
+        """Bytes of memory that it takes."""
         return int(self._words.nbytes)
 
     def find_possible(self, asked: Asked) -> I64Array:
-        """Return the rows of the question that may be there; no other is."""
+        """Return the rows of the question that may be present; all others are not."""
         found = [_NO_ROWS]
         for begin in range(0, len(asked), _ROWS_AT_ONCE):
             part = slice(begin, begin + _ROWS_AT_ONCE)
@@ -186,21 +186,21 @@ class BloomFilter:
 
 
 def rate_of_one(false_positives: float) -> float:
-    """Return what each filter may let pass for a catalog of several to keep a rate."""
+    """Return the rate for each filter that keeps a rate for the whole catalog."""
     return false_positives / BUCKETS_PER_HORIZON
 
 
 def blocks_for(ids: int, false_positives: float) -> int:
-    """Return the blocks of a filter over so many IDs."""
+    """Return the number of blocks for a filter over ``ids`` IDs."""
     return max(1, math.ceil(ids * bits_per_id(false_positives) / _BLOCK_BITS))
 
 
 def bits_per_id(false_positives: float) -> float:
     """Return how many bits an ID needs for a rate of false positives.
 
-    A block holds a number of IDs that follows Poisson's law around its mean; of a
-    block with n of them, an ID that is none of them meets eight bits that are set
-    with probability ``(1 - (1 - 1/32)**n)**8``.
+    The number of IDs in a block follows a Poisson distribution. In a block with n IDs,
+    another ID finds all of its eight bits set with probability
+    ``(1 - (1 - 1/32)**n)**8``.
     """
     low, high = 4.0, 64.0
     for _ in range(40):
@@ -222,8 +222,8 @@ def _expected_rate(ids_per_block: float) -> float:
 
 
 def _rows_with(words: U64Array, blocks: I64Array, bits: U64Array) -> I64Array:
-    """Return the rows in whose blocks all of their bits are set."""
-    # Every block is there; numpy is faster where it need not tell if one is not.
+    """Return the rows whose blocks have all of the rows' bits set."""
+    # Every block exists, and numpy is faster if it need not check that.
     met = words.take(blocks, mode="clip")
     met &= bits
     return np.flatnonzero(met == bits)

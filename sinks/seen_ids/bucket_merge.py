@@ -1,11 +1,11 @@
-"""Merges what a bucket holds into chunks that do not overlap, in bounded memory.
+"""Merges the entries of a bucket into chunks that do not overlap, in bounded memory.
 
-The range of fingerprints is cut into a power of two of equal parts; the entries of
-each are a chunk. Fingerprints are keyed hashes, spread evenly, so chunks are about
-equal. All entries of an ID are in one chunk.
+The merge cuts the range of fingerprints into equal parts; their number is a power of
+two. The entries of each part are a chunk. Fingerprints are keyed hashes and spread
+evenly, so chunks are about equal. All entries of an ID are in one chunk.
 
-A Bloom filter over the bucket's IDs is cut at the same places, since its blocks are
-chosen in proportion to the fingerprint: each chunk carries the share of its own range.
+A Bloom filter over the bucket's IDs is cut at the same places, since fingerprints
+choose its blocks in proportion: each chunk carries the share of its own range.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from sinks.seen_ids.entries import Entries
 from sinks.seen_ids.ordering import U64Array
 from sinks.seen_ids.word_table import WordTable
 
-#: A chunk has half so many to so many IDs: a look-up reads a slice of one.
+#: A chunk has between half of this number and this number of IDs. A look-up reads a
+#: slice of one chunk.
 CHUNK_IDS = 1 << 14
 #: Entries that are held in memory before they are sorted and put into a file.
 _SPILLED_ENTRIES = 1 << 18
@@ -37,10 +38,10 @@ _HALF = np.uint64(32)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chunk:
-    """The entries of one part of the range of fingerprints, never none.
+    """The entries of one part of the range of fingerprints, never empty.
 
     Attributes:
-        number: Of the part.
+        number: Number of the part.
         entries: Sorted by fingerprint, then by batch.
         filter: The part's share of the filter over all chunks.
     """
@@ -54,8 +55,8 @@ class BucketMerge:
     """Takes the entries of one bucket in any order, and gives them back as chunks.
 
     Args:
-        directory: On a local disk, for 32 bytes an entry, in files without a name.
-        false_positives: Of the catalog that the bucket is one of.
+        directory: On a local disk; takes 32 bytes per entry, in files without a name.
+        false_positives: Rate of the catalog that the bucket belongs to.
     """
 
     def __init__(self, directory: Path, *, false_positives: float) -> None:
@@ -71,11 +72,11 @@ class BucketMerge:
 
     @property
     def count(self) -> int:
-        """Into how many parts the range of fingerprints is cut."""
+        """Number of parts that the range of fingerprints is cut into."""
         return 1 << ((max(self._entries, 1) - 1) // CHUNK_IDS).bit_length()
 
     def add(self, entries: Entries) -> None:
-        """Take some entries.
+        """Add some entries.
 
         Raises:
             OSError: There is no room on the disk.
@@ -87,7 +88,7 @@ class BucketMerge:
             self._spill()
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield all that was taken, chunk by chunk, in order.
+        """Yield all entries, chunk by chunk, in order.
 
         Raises:
             OSError: There is no room on the disk.
@@ -137,7 +138,7 @@ class BucketMerge:
 
 
 def first_word(number: int, count: int) -> np.uint64 | None:
-    """Return where a part of the range of fingerprints begins; None behind the last."""
+    """Return the first word of a part of the range; None after the last part."""
     assert count & (count - 1) == 0
     if number == count:
         return None
@@ -145,7 +146,7 @@ def first_word(number: int, count: int) -> np.uint64 | None:
 
 
 def stretched(hi: U64Array, count: int) -> U64Array:
-    """Return words that are to the whole range what these are to their parts of it."""
+    """Stretch words from their parts of the range to the whole range."""
     return hi << np.uint64(count.bit_length() - 1)
 
 
@@ -162,5 +163,5 @@ def _share(entries: Entries, count: int, blocks: int) -> BloomFilter:
 
 
 def _words_of_share(hi: U64Array, count: int) -> U64Array:
-    # A filter chooses by the first half of the word, so the rest must not move up.
+    # The first half of a word chooses the block, so the second must not move up.
     return stretched((hi >> _HALF) << _HALF, count)

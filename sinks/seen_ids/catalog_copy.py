@@ -1,21 +1,22 @@
 """The driver's copy of the seen-ID catalog: sorted segments in files of its own.
 
-Postgres is the authority; the copy is made from it when a driver starts and goes with
-the driver. Each batch adds a segment of the IDs that the one before it has committed;
-what the holder of a batch's round knows of it (held_batches.py) is taken as it is, and
-stays in memory until it is merged.
-Segments are merged behind the batches' backs, in a thread of their own: an ID is
-rewritten about log4(N / batch) times, and a look-up searches about as many segments.
+Postgres is the authority; the driver makes the copy from it at its start, and the copy
+ends with the driver. Each batch adds a segment of the IDs that the one before it has
+committed. IDs that the holder of a batch's round already knows (held_batches.py) are
+taken from it, and stay in memory until they are merged.
+A separate thread merges segments while batches run: an ID is rewritten about
+log4(N / batch) times, and a look-up searches about as many segments.
 
-Of buckets that were merged in Postgres only the filters are fetched at first. Chunks
-follow once so much was asked of a bucket that to fetch them would have cost no more
-(stored_chunks.py), in the same thread and a piece beside each batch; they are asked as
-one when all are here (chunk_group.py).
+For buckets that were merged in Postgres, the copy fetches only the filters at first. It
+fetches a bucket's chunks once look-ups in them have cost as much as fetching would
+(stored_chunks.py). The same thread fetches them, one piece per batch. When all are
+here, they are searched as one (chunk_group.py).
 
-Segments follow each other by sequence. Buckets are a column of them and not folders: a
-batch of old events touches hundreds of buckets, and a search costs by the number of
-segments. IDs of expired buckets are invisible at once; they leave the disk with the
-next merge of their segment or when the whole segment has expired.
+Segments follow each other by sequence. The bucket is a column of a segment, not a
+folder: a batch of old events touches hundreds of buckets, and the cost of a search
+grows with the number of segments. IDs of expired buckets are invisible at once; they
+leave the disk with the next merge of their segment, or when the whole segment has
+expired.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ from sinks.seen_ids.stored_chunks import (
 
 _BEFORE_ANY_SEQUENCE = -1
 _BEFORE_ANY_BUCKET = -(2**63)
-# IDs held in memory before they become a file: of a cold copy, or of one batch.
+# IDs held in memory before they become a file, in a cold copy or from one batch.
 _CHUNK_IDS = 2_000_000
-# Segments from one on are merged when together they hold this many times its IDs.
+# A segment and all later ones are merged when they hold this many times its IDs.
 _GROWTH = 4
 
 
-#: IDs in a run, among the chunks of a bucket, or in the very columns of a segment.
+#: IDs as a run, as the chunks of a bucket, or as ready columns of a segment.
 Fetched = Run | StoredChunks | Columns
 
 
 class RunSource(Protocol):
-    """The committed IDs of the catalog; the adapter of the home database has one."""
+    """Source of the catalog's committed IDs; the home database's adapter has one."""
 
     def fetch_runs(
         self,
@@ -62,9 +63,9 @@ class RunSource(Protocol):
 
         Yields each ID of these batches with ``bucket >= live_from_bucket`` once, and
         no other: in a run, or among the chunks of a bucket. Chunks come before the
-        runs, and what comes of one bucket in order of the batches. With it comes the
-        oldest batch that may be in it. Columns hold all of one batch, whose expired
-        IDs may be among them.
+        runs, and the pieces of one bucket come in the order of the batches. Each piece
+        comes with the oldest batch that may be in it. Columns hold all IDs of one
+        batch, maybe with expired ones.
         """
         ...
 
@@ -87,7 +88,7 @@ class _Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Merging:
-    """The segments ``[first : first + count]``, on their way to be one."""
+    """The segments ``[first : first + count]``, which are being merged into one."""
 
     first: int
     count: int
@@ -95,14 +96,14 @@ class _Merging:
 
 
 class CatalogCopy:
-    """One pipeline's copy under one claim; one thread at a time asks it.
+    """One pipeline's copy under one claim; one thread at a time uses it.
 
     Args:
-        directory: On a local disk. Files in it have no names, so nothing is left of
-            them when the process ends, in whatever way.
+        directory: On a local disk. Files in it have no names, so they vanish when the
+            process ends, in whatever way.
         merger: Runs merges, one at a time, and fetches pieces of chunks between them.
-        false_positives: The share of new IDs that filters may take for seen ones; of
-            what is merged in Postgres, the merge has been told.
+        false_positives: The share of new IDs that filters may take for seen ones. The
+            merge in Postgres gets its share separately.
     """
 
     def __init__(
@@ -128,9 +129,9 @@ class CatalogCopy:
     ) -> SegmentView:
         """Show the live IDs as they were after one batch.
 
-        What is not here yet is fetched and kept. IDs of later batches are never
-        visible, also when an earlier batch is asked for: a batch that is run again
-        must not find itself. That makes the copy begin anew.
+        The copy fetches and keeps the IDs that it does not have yet. IDs of later
+        batches are never visible: a batch that is run again must not find itself. So a
+        question for an earlier batch makes the copy start over.
 
         Args:
             catalog: Where committed runs come from.
@@ -139,13 +140,13 @@ class CatalogCopy:
 
         Raises:
             RetryableError: ``SEEN_ID_COPY_FAILED``: the disk is full or broken.
-            TallyweirError: What the catalog has raised; the copy is as it was.
+            TallyweirError: An error of the catalog; the copy is unchanged.
 
         Crash:
             Nothing outlives the process.
         """
         if through_sequence < self._through or live_from_bucket < self._live_from:
-            # What is being merged meanwhile is nobody's any more.
+            # The result of a running merge is no longer wanted.
             self._segments, self._merging, self._chunks = [], None, []
             self._through = _BEFORE_ANY_SEQUENCE
         self._live_from = live_from_bucket
@@ -159,12 +160,12 @@ class CatalogCopy:
         )
 
     def close(self) -> None:
-        """Let go of what reading chunks takes; nobody looks anything up any more."""
+        """Close the readers of chunks; no look-up may follow."""
         for reader in self._readers:
             reader.close()
 
     def _advance(self, catalog: RunSource, through_sequence: int) -> None:
-        """Take what was committed since; so many IDs at a time become a segment."""
+        """Fetch newly committed IDs; each ``_CHUNK_IDS`` of them become a segment."""
         chunks: list[StoredChunks] = []
         segments: list[_Segment] = []
         pending: list[Columns] = []
@@ -179,7 +180,7 @@ class CatalogCopy:
                 if pending:
                     segments.append(self._write(pending))
                     pending, pending_ids = [], 0
-                # What is large is not kept in memory until it is merged.
+                # Large columns go to a file at once instead of waiting for a merge.
                 is_small = len(fetched) < _CHUNK_IDS
                 segments.append(
                     _Segment.of(fetched) if is_small else self._write([fetched])
@@ -216,10 +217,10 @@ class CatalogCopy:
         return _write(self._directory, sources, self._live_from, self._false_positives)
 
     def _fetch_behind(self) -> None:
-        """Have a piece of the chunks fetched that are worth it and not here yet.
+        """Start to fetch one piece of the chunks that are worth it and not here yet.
 
-        One beside each batch, because a driver that is behind cannot spare more: all of
-        them at once would take a third of what it can do.
+        Each batch fetches one piece, because a driver that is behind cannot spare more:
+        fetching all at once would take a third of its throughput.
         """
         live = (group.from_bucket(self._live_from) for group in self._chunks)
         self._chunks = [group for group in live if group.chunks]
@@ -228,12 +229,12 @@ class CatalogCopy:
         chunks = (one for group in self._chunks for one in group.chunks)
         awaited = [one for one in chunks if one.awaits_fetching]
         if awaited:
-            # IDs are looked up where they are stored for as long as this fails.
+            # While this fails, IDs are looked up in Postgres.
             newest = max(awaited, key=lambda one: one.bucket)
             self._fetching = self._merger.submit(newest.fetch_some)
 
     def _merge_behind(self) -> None:
-        """Have the last segments merged that have outgrown one before them."""
+        """Start to merge the last segments, if they have outgrown one before them."""
         if self._merging is not None:
             return
         self._segments = [
@@ -279,9 +280,9 @@ def _write(
 def _count_to_keep(sizes: list[int]) -> int:
     """Return how many of the first segments stay as they are.
 
-    Every segment that stays, but the last, holds more than a quarter of all IDs from
-    itself on, so a catalog of N times a batch has at most log(N) to the base 4/3
-    segments.
+    Every segment that stays, except the last, holds more than a quarter of the IDs in
+    itself and all later ones. So a catalog of N batches of equal size has at most
+    log(N) to the base 4/3 segments.
     """
     total = sum(sizes)
     for at, size in enumerate(sizes[:-1]):

@@ -1,10 +1,10 @@
-"""The merged buckets of a catalog, asked as one.
+"""The merged buckets of a catalog, searched as one.
 
-A bucket has a filter of its own, and a horizon is about eight buckets. So long as their
-chunks are not all here, an ID is asked of each filter. While they are fetched, their
-IDs are put into one more filter over all of them, and from then on that is asked first:
-a new ID costs the same however many buckets there are, and only what passes is asked
-of each.
+Each bucket has its own filter, and a horizon has about eight buckets. Until all their
+chunks are fetched, an ID is checked against each filter. Fetching also puts the IDs
+into one common filter over all buckets. Once every chunk is here, the common filter
+comes first: a new ID costs the same however many buckets there are, and only IDs that
+pass are checked against each bucket.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sinks.seen_ids.ordering import I64Array, U64Array
 from sinks.seen_ids.segment import Hits
 from sinks.seen_ids.stored_chunks import LazyChunks, StoredChunks
 
-#: What passes is asked of the buckets' own filters, so this one may be small.
+#: The buckets' own filters check the IDs that pass, so this filter may be small.
 _FALSE_POSITIVES = 0.01
 _NOTHING = Hits(
     rows=np.empty(0, dtype=np.int64),
@@ -32,25 +32,25 @@ _NOTHING = Hits(
 
 
 class _CommonFilter:
-    """A filter that is filled by several threads, and asked when it is full."""
+    """A filter that several threads fill, and that is used once it is complete."""
 
     def __init__(self, ids: int) -> None:
         self.bloom = BloomFilter.of_nothing(blocks=blocks_for(ids, _FALSE_POSITIVES))
         self._adding = threading.Lock()
 
     def add(self, hi: U64Array, lo: U64Array) -> None:
-        # A bit that two threads set at a time could be lost, and with it an ID.
+        # If two threads set bits at the same time, a bit and so an ID could be lost.
         with self._adding:
             self.bloom.add(hi, lo)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ChunkGroup:
-    """Chunks of some buckets, of which some may have expired since.
+    """Chunks of some buckets; buckets that have expired since are left out.
 
     Attributes:
-        chunks: Of the buckets that have not, the oldest first.
-        common: Over what was fetched of all of them.
+        chunks: Chunks of the live buckets, the oldest first.
+        common: Filter over all IDs that were fetched.
     """
 
     chunks: tuple[LazyChunks, ...]
@@ -58,11 +58,11 @@ class ChunkGroup:
 
     @classmethod
     def over(cls, stored: Sequence[StoredChunks], directory: Path) -> ChunkGroup:
-        """Make a group of which nothing is here yet.
+        """Make a group whose chunks are not fetched yet.
 
         Args:
-            stored: What was found, one for each bucket.
-            directory: On a local disk, for what is fetched.
+            stored: The chunks found in Postgres, one object for each bucket.
+            directory: On a local disk, for fetched chunks.
         """
         common = _CommonFilter(sum(int(one.ids.sum()) for one in stored))
         oldest_first = sorted(stored, key=lambda one: one.bucket)
@@ -83,7 +83,7 @@ class ChunkGroup:
         return replace(self, chunks=tuple(live))
 
     def look_up(self, asked: Asked) -> Hits:
-        """Return the rows of the question that are here, and what is known of them.
+        """Return the rows of the question that were found, and their entries.
 
         Raises:
             TallyweirError: The chunks could not be read; or ``SEEN_IDS_GONE``.
@@ -96,8 +96,8 @@ class ChunkGroup:
         for chunks in reversed(self.chunks):
             hits = chunks.look_up(asked)
             found.append(replace(hits, rows=rows[hits.rows]))
-            # Of an ID that is in several buckets the entry in the latest counts, so
-            # nobody else is asked for it.
+            # If an ID is in several buckets, the entry in the latest one counts, so
+            # the earlier buckets need not be searched for it.
             is_left = np.ones(len(asked), dtype=np.bool_)
             is_left[hits.rows] = False
             left = np.flatnonzero(is_left)

@@ -1,21 +1,21 @@
 """The check for repeats: which rows of a batch hold an ID for the first time.
 
-The rows of a batch are in several tasks, each of which asks for its own rows' IDs. A
-round of claims is one attempt to stage a batch: it knows the catalog as it was before
-the batch, and what was asked in it so far. Of an ID that is new, the first row that
-asks survives; who asks again for the same position, as a task that is run again does,
-gets the same answer. A round that does not end in a publish is thrown away, and
-nothing is left of it.
+The rows of a batch are spread over several tasks, and each task asks for the IDs of its
+own rows. A round of claims is one attempt to stage a batch: it knows the catalog as it
+was before the batch, and all earlier questions of the round. If an ID is new, the first
+row that asks survives. A task that is run again asks for the same positions and gets
+the same answers. If a round does not end in a publish, it is thrown away and leaves no
+trace.
 
-Which of an ID's rows in different tasks asks first is chance, as is the order of
-different partitions of Kafka. Where the order of positions must count, as in a batch
-run, a round that finds that an earlier position has asked later is followed by one in
-which it is known from the beginning which position is the first.
+If an ID has rows in several tasks, chance decides which asks first, as it decides the
+order of Kafka's partitions. In a batch run the order of positions must count. If a
+round finds there that an earlier position has asked later, another round follows, which
+knows the first position of each ID from the beginning.
 
-A batch may correct what came before it. Then an ID can be in the catalog more than
-once, and the entry of the newest batch is the one that counts. It is filed under the
-latest bucket that the ID was ever filed under, so that no older entry outlives it: a
-payload that was corrected never counts as new again while anything of its ID is kept.
+A batch may correct earlier events. Then an ID can be in the catalog more than once, and
+the entry of the newest batch counts. It is filed under the latest bucket that the ID
+was ever filed under, so that no older entry outlives it: while any entry of the ID is
+kept, a corrected payload never counts as new again.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ NO_HASH = 0
 
 
 class RowClass(IntEnum):
-    """What a claim says of a row."""
+    """What a claim says about a row."""
 
     SURVIVOR = 0
     DUPLICATE = 1
     CONFLICT = 2
-    #: Survives as well, in the place of an earlier event.
+    #: Survives too, and replaces an earlier event.
     CORRECTION = 3
-    #: Would only correct, and there is nothing to correct.
+    #: Could only correct, but the catalog does not hold its ID.
     UNKNOWN = 4
 
 
@@ -59,7 +59,7 @@ class Candidates:
     """The rows of a task that ask for their IDs, in the order of their fingerprints.
 
     No two rows share a position. Rows of one fingerprint are in the order of their
-    positions. Buckets below the horizon were taken out before: they cannot be checked.
+    positions. Rows of buckets below the horizon are left out: they cannot be checked.
 
     Attributes:
         place: Number of each row's topic and partition.
@@ -67,7 +67,7 @@ class Candidates:
         bucket: Start of the row's bucket of event time, seconds since the epoch.
         hi: First word of each fingerprint.
         lo: Second word.
-        payload_hashes: Shape (n,), none of them 0; None if the pipeline keeps none.
+        payload_hashes: Shape (n,), never 0; None if the pipeline keeps no hashes.
         only_corrects: Rows that ask only for IDs that the catalog holds; None if
             there are no such rows.
     """
@@ -95,7 +95,7 @@ class Candidates:
         return fingerprint_order(self.hi, self.lo, self.place, self.offset)
 
     def is_in_order(self) -> bool:
-        """Tell whether the rows may ask, but for the order of repeats."""
+        """Tell whether the first words are sorted, which a question needs."""
         return bool((self.hi[1:] >= self.hi[:-1]).all())
 
     def is_head(self) -> BoolArray:
@@ -116,7 +116,7 @@ class Candidates:
         )
 
     def only(self, rows: I64Array) -> Candidates:
-        """Return some of the rows, which rise; all of them are not copied."""
+        """Return some of the rows, given in rising order; all rows cost no copy."""
         return self if len(rows) == len(self) else self.take(rows)
 
     def fingerprints(self, rows: I64Array) -> tuple[U64Array, U64Array]:
@@ -126,12 +126,12 @@ class Candidates:
         return self.hi[rows], self.lo[rows]
 
     def all_asking(self) -> Candidates:
-        """Return the same rows, none of which is left out any more."""
+        """Return the same rows, without ``only_corrects``."""
         return replace(self, only_corrects=None)
 
     @classmethod
     def joined(cls, parts: Sequence[Candidates]) -> Candidates:
-        """Return the rows of several, which keep hashes all or none."""
+        """Join several; either all of them have hashes or none has."""
         hashes = [part.payload_hashes for part in parts]
         kept = [column for column in hashes if column is not None]
         assert len(kept) in {0, len(parts)}, "some rows have hashes, others have not"
@@ -147,16 +147,16 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Found:
-    """What the catalog knows of some fingerprints.
+    """What the catalog knows about some fingerprints.
 
     Attributes:
         found: Whether an earlier batch saw the ID.
-        payload_hashes: The hash that the newest such batch kept with it; ``NO_HASH``
-            where none was kept.
-        buckets: The bucket that the newest has filed it under; undefined where
-            nothing was found.
-        looked_up: How often an ID was searched for, which the filters had not spared.
-        met: How many of these searches found it.
+        payload_hashes: The hash that the newest of these batches kept with the ID;
+            ``NO_HASH`` if it kept no hash.
+        buckets: The bucket under which that batch has filed the ID; undefined if the
+            ID was not found.
+        looked_up: Number of searches that the filters could not spare.
+        met: Number of these searches that found the ID.
     """
 
     found: BoolArray
@@ -170,7 +170,7 @@ class CatalogView(Protocol):
     """The IDs of all live buckets, as they were before the batch."""
 
     def find(self, hi: U64Array, lo: U64Array) -> Found:
-        """Look up fingerprints that are sorted and distinct, in every live bucket."""
+        """Look up sorted, distinct fingerprints in every live bucket."""
         ...
 
 
@@ -180,7 +180,7 @@ class Claim:
 
     Attributes:
         classes: ``RowClass`` of each row.
-        buckets: The bucket to file each row under that survives; of other rows, any.
+        buckets: The bucket to file each surviving row under; undefined for other rows.
     """
 
     classes: U8Array

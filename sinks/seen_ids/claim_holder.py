@@ -1,10 +1,10 @@
-"""Holds the IDs of one pipeline: who answers the questions of a batch's tasks.
+"""Holds the IDs of one pipeline and answers the questions of a batch's tasks.
 
-Lives in the driver, for one claim of one epoch. Everything that it knows is in
-Postgres: it reads what is committed, keeps a copy of it on its disk, and holds in
-memory only what the round at hand has claimed, what the batch before it has, which may
-still be on its way into Postgres, and what the one before that has, for the copy not to
-read it again (held_batches.py). So nothing is lost with it, and a batch that is not
+The holder lives in the driver, for one claim of one epoch. It keeps a copy of the
+committed catalog on its disk. In memory it holds three sets of IDs: those that the
+current round has claimed; those of the batch before, which may still be on their way
+into Postgres; and those of the batch before that, so that the copy need not read them
+again (held_batches.py). So nothing is lost if the holder ends, and a batch that is not
 published leaves nothing in it.
 """
 
@@ -25,12 +25,12 @@ from sinks.seen_ids.segment import Columns, SegmentView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTerms:
-    """What a round is held against.
+    """What a round compares its IDs with.
 
     Attributes:
         through_sequence: The newest batch whose IDs count as seen.
         live_from_bucket: Older buckets have expired.
-        corrects: Whether an ID with another payload corrects what was there before.
+        corrects: Whether an ID with another payload corrects the earlier event.
     """
 
     through_sequence: int
@@ -38,8 +38,8 @@ class RoundTerms:
     corrects: bool
 
 
-#: Shows the IDs of a round's terms, given those of batches before it, by sequence,
-#: which then need not be read.
+#: Shows the IDs that a round's terms ask for. Takes the IDs of earlier batches, by
+#: sequence, that need not be read.
 OpenView = Callable[[RoundTerms, Mapping[int, Columns]], SegmentView]
 
 
@@ -52,9 +52,9 @@ class _Approved:
         self._columns: Columns | None = None
 
     def columns(self) -> Columns:
-        """Return its IDs, which are merged when they are first asked for.
+        """Return its IDs, and merge them at the first call.
 
-        One thread at a time asks.
+        One thread at a time calls this.
         """
         if self._columns is None:
             held, self._held = self._held, None
@@ -74,7 +74,7 @@ class _Round:
 class ClaimHolder:
     """Answers the questions of one round after the other, from any thread.
 
-    Used as a context manager.
+    Use it as a context manager.
 
     Args:
         open_view: Called in a thread of its own, one call after the other.
@@ -102,35 +102,35 @@ class ClaimHolder:
         self._opener.shutdown(cancel_futures=True)
 
     def begin(self, terms: RoundTerms) -> int:
-        """Begin a round; what earlier ones of the same batch have claimed is forgotten.
+        """Begin a round; forget the claims of earlier rounds of the same batch.
 
-        The catalog is read meanwhile, and whoever asks first waits for it. Of the
-        batch before this one, if it was staged through this holder, the IDs are known
-        from its last round: it may not be committed yet. Every batch before that one
-        must be. A batch that begins again, and whatever was staged after it, is
-        forgotten, because it may be published otherwise.
+        A thread reads the catalog meanwhile, and the first task that asks waits for it.
+        If the batch before this one was staged through this holder, its last round
+        supplies its IDs, since it may not be committed yet. Every earlier batch must be
+        committed. When a batch begins again, the holder forgets it and all batches
+        that were staged after it, because their contents may change.
 
         Returns:
-            The round's number, which every question of it must name.
+            The round's number, which each of its questions must name.
         """
         return self._begin(terms, former=None)
 
     def review(self, filed: int, *, in_order: bool) -> int | None:
-        """Say whether what was staged in the round at hand may be published.
+        """Decide whether the rows staged in the current round may be published.
 
-        A task that was run again may have decided otherwise than before, and then its
-        first attempt holds IDs for rows that are not staged: whoever lost to them
-        would be lost. As many IDs as are held must be filed.
+        A task that was run again may have decided differently. Then its first attempt
+        holds IDs for rows that are not staged, and the rows that lost to those would be
+        lost. So the number of filed IDs must equal the number of held IDs.
 
-        To be called when every task of the round has ended.
+        Call it when every task of the round has ended.
 
         Args:
-            filed: IDs that the tasks which count have staged for the catalog.
-            in_order: Whether of the rows of an ID the first by position must survive.
+            filed: Number of IDs that the tasks which count have staged for the catalog.
+            in_order: Whether the first row of an ID by position must survive.
 
         Returns:
-            None if it may; else the round that was begun for the same rows to be
-            staged in again.
+            None if they may be published. Otherwise the number of a new round, in which
+            the same rows must be staged again.
         """
         with self._answering:
             at_hand = self._round
@@ -148,7 +148,7 @@ class ClaimHolder:
         return None
 
     def searches(self) -> Mapping[str, int]:
-        """Return what looking the IDs of the round at hand up took so far."""
+        """Return the counts of look-ups in the current round so far."""
         with self._answering:
             at_hand = self._round
             claims = None if at_hand is None else at_hand.claims
@@ -163,7 +163,7 @@ class ClaimHolder:
             TallyweirError: The catalog could not be read.
 
         Crash:
-            Nothing that a round claims is anywhere but in memory.
+            The claims of a round exist only in memory.
         """
         at_hand = self._round
         if at_hand is None or at_hand.number != round_number:

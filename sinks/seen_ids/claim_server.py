@@ -1,9 +1,9 @@
-"""The socket between tasks and the one who holds the IDs.
+"""The socket between tasks and the holder of the IDs.
 
-Whoever connects must prove that it knows the installation's secret, by the standard
-library's challenge and response, before anything of it is read. What travels are
-fingerprints that mean nothing without that secret. Of those that have not proved it yet
-so many are kept; the next one takes the place of the oldest.
+A client must prove that it knows the installation's secret, by the standard library's
+challenge and response, before the server reads any question. Questions carry
+fingerprints, which mean nothing without that secret. The server keeps a limited number
+of connections that have not proved it yet; a new one replaces the oldest.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ from sinks.seen_ids.claim_wire import (
 
 #: Tasks that may connect at once, before the server gets to them.
 _BACKLOG = 128
-#: How long a task waits for an answer: the first of a round waits for the catalog.
+#: How long a task waits for an answer. The first answer of a round waits for the
+#: catalog.
 _ANSWER_TIMEOUT_S = 300.0
 #: How long a task tries to reach the driver's host.
 _CONNECT_TIMEOUT_S = 30.0
-#: How long each step of the proof may take, on either side. Who is there answers at
+#: How long each step of the proof may take, on either side. A working peer answers at
 #: once; a driver that cannot accept leaves a task in its backlog.
 _PROOF_TIMEOUT_S = 30.0
-#: Connections that may be in the middle of the proof. A worker is for milliseconds, so
-#: the one that has been longest is none.
+#: Connections that may be in the middle of the proof. A worker needs milliseconds for
+#: it, so the connection that has taken longest is not a worker's.
 _PROVING_MAX = 256
-#: How long nothing is accepted after that has failed, as without a file to spare.
+#: How long the server waits after a failed accept, as when no file descriptor is free.
 _PAUSE_S = 0.1
 #: A peer whose host is gone is noticed in half a minute.
 _KEEPALIVE = (
@@ -60,18 +61,19 @@ Address = tuple[str, int]
 
 
 def connection_secret(fingerprint_key: bytes) -> bytes:
-    """Derive what both sides prove to know; it tells nothing about the key."""
+    """Derive the secret that both sides prove to know; it does not reveal the key."""
     return hmac.digest(fingerprint_key, b"tallyweir claims", hashlib.sha256)
 
 
 class ClaimServer:
-    """Hands the questions of many tasks to a holder; used as a context manager.
+    """Passes the questions of many tasks to a holder; use it as a context manager.
 
     Args:
-        holder: Answers.
-        address: Where to listen; port 0 for any that is free.
-        secret: As ``connection_secret`` gives it.
-        on_failure: Is told why nobody can be let in, once until somebody is again.
+        holder: Answers the questions.
+        address: Where to listen; port 0 chooses any free port.
+        secret: The result of ``connection_secret``.
+        on_failure: Called with the reason when no client can connect; called again
+            only after a client has connected in between.
     """
 
     def __init__(
@@ -87,14 +89,14 @@ class ClaimServer:
         self._on_failure = on_failure
         self._listener = socket.create_server(address, backlog=_BACKLOG)
         self._connections: set[Connection] = set()
-        #: Those that have not proved themselves yet, the oldest first.
+        #: Connections that have not finished the proof yet, the oldest first.
         self._proving: dict[Connection, None] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
 
     @property
     def port(self) -> int:
-        """The port that it listens at."""
+        """The port that it listens on."""
         return int(self._listener.getsockname()[1])
 
     def __enter__(self) -> Self:
@@ -111,21 +113,21 @@ class ClaimServer:
             self._closing.set()
             for connection in self._connections:
                 _shut_down(connection)
-        # A thread that waits in accept() does not notice that its socket is closed.
+        # Closing a socket does not wake a thread that waits in accept().
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
     def _accept(self) -> None:
-        """Let workers in until the end, whatever keeps one of them out."""
+        """Accept workers until the end; one failure does not stop it."""
         is_failing = False
         while not self._closing.is_set():
             try:
                 accepted, _ = self._listener.accept()
                 self._let_in(accepted)
             except (OSError, RuntimeError) as error:
-                # Neither a file nor a thread may be had for a while. Those who connect
-                # meanwhile wait in the backlog.
+                # File descriptors or threads may run out for a while. Clients that
+                # connect meanwhile wait in the backlog.
                 if not is_failing and not self._closing.is_set():
                     self._on_failure(error)
                 is_failing = True
@@ -134,7 +136,7 @@ class ClaimServer:
                 is_failing = False
 
     def _let_in(self, accepted: socket.socket) -> None:
-        """Give a connection a thread of its own, so that it keeps nobody waiting."""
+        """Give a connection a thread of its own, so that no other one waits for it."""
         with accepted:
             _make_ready(accepted)
             connection = Connection(accepted.detach())
@@ -163,7 +165,7 @@ class ClaimServer:
         connection.close()
 
     def _serve(self, connection: Connection) -> None:
-        """Answer one worker until it goes away, which it does when it likes."""
+        """Answer one worker until it disconnects, which it may do at any time."""
         try:
             with suppress(EOFError, OSError, AuthenticationError):
                 deliver_challenge(connection, self._secret)
@@ -189,7 +191,7 @@ class ClaimClient:
 
     Args:
         address: Host and port of the server.
-        secret: As ``connection_secret`` gives it.
+        secret: The result of ``connection_secret``.
     """
 
     def __init__(self, address: Address, secret: bytes) -> None:
@@ -226,7 +228,7 @@ class ClaimClient:
         return unpack_answer(message)
 
     def close(self) -> None:
-        """Let go of the connection; the next question opens another."""
+        """Close the connection; the next question opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -249,8 +251,8 @@ class ClaimClient:
 
 
 def _make_ready(connected: socket.socket) -> None:
-    """Prepare a connection for the proof, and for as long as it is kept after it."""
-    # The end of a message is not to wait for the answer to its beginning.
+    """Set a connection's options for the proof and for the time after it."""
+    # Without this, the end of a message would wait for the answer to its beginning.
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEPALIVE:
@@ -264,9 +266,9 @@ def _limit_waits(connection: Connection, seconds: float) -> None:
 
 
 def _limit_waits_of(connected: socket.socket, seconds: float) -> None:
-    """Let reading and writing fail that do not get on for so long; 0 for no limit.
+    """Let a read or write fail if it makes no progress for so long; 0 for no limit.
 
-    The kernel does it, because connections of the standard library know no time.
+    The kernel does it, because the standard library's connections have no timeouts.
     """
     whole = int(seconds)
     interval = struct.pack("ll", whole, int((seconds - whole) * 1_000_000))

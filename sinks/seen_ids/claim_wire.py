@@ -1,9 +1,8 @@
 """Questions and answers of claims as bytes, for a connection between two processes.
 
 A message is a header and columns, one after the other, in little-endian byte order.
-Columns of words begin at a multiple of eight bytes, since they are used where they lie:
-numpy takes longer for words that do not.
-Both sides are of one release: a driver and the tasks that it has sent itself.
+Columns of words begin at a multiple of eight bytes, since numpy uses them in place and
+is slower on unaligned words. Both sides are of one release: a driver and its own tasks.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sinks.protocol.errors import TallyweirError
 from sinks.protocol.vote_text import format_failure, parse_failure
 from sinks.seen_ids.claim import Candidates, Claim
 
-#: Round, rows, and which of the optional columns there are.
+#: Round, number of rows, and flags for the optional columns.
 _QUESTION = struct.Struct("<qqq")
 _HAS_HASHES, _HAS_ONLY_CORRECTS = 1, 2
 _ANSWERED, _FAILED = bytes(8), b"\x01"
@@ -71,7 +70,7 @@ def pack_answer(answer: Claim) -> bytes:
 
 
 def pack_failure(error: TallyweirError) -> bytes:
-    """Write why there is no answer."""
+    """Write an error in place of an answer."""
     return _FAILED + format_failure(error).encode()
 
 
@@ -79,7 +78,7 @@ def unpack_answer(message: bytes) -> Claim:
     """Read an answer.
 
     Raises:
-        TallyweirError: The one that was packed instead.
+        TallyweirError: The error that was packed instead.
     """
     if message[:1] == _FAILED:
         raise parse_failure(message[1:].decode())

@@ -1,9 +1,9 @@
-"""Entries of the catalog with the batch that made each: what is merged into chunks.
+"""Entries of the catalog, each with the batch that made it, to merge into chunks.
 
-A chunk is stored as a run is, with a third ``bytea`` column, ``sequences``: for each
+A chunk is stored like a run, with a third ``bytea`` column, ``sequences``: for each
 entry 4 big-endian bytes, the batch counted from the oldest of the bucket's chunks. So a
-merge keeps all that the runs said, and what was merged can be shown as it was after any
-batch. An ID that was corrected has an entry for each time, the oldest first.
+merge keeps all that the runs said, and merged entries can be shown as they were after
+any batch. An ID that was corrected has an entry for each time, the oldest first.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Entries:
     Attributes:
         hi: First words of the fingerprints.
         lo: Second words.
-        payload_hashes: ``NO_HASH`` where none was kept.
-        sequences: The batch that made each.
+        payload_hashes: ``NO_HASH`` if no hash was kept.
+        sequences: The batch that made each entry.
     """
 
     hi: U64Array
@@ -60,7 +60,7 @@ class Entries:
         )
 
     def sorted(self) -> Entries:
-        """Return the same in order, whatever order they have."""
+        """Return the entries in order, whatever their order was."""
         return self.take(fingerprint_order(self.hi, self.lo, self.sequences))
 
     def newest(self) -> Entries:
@@ -102,20 +102,20 @@ class Entries:
         """Read a row of the catalog.
 
         Args:
-            bucket: To name in an error.
+            bucket: The bucket to name in an error.
             oldest: The batch that ``sequences`` are counted from.
             fingerprints: As stored.
             payload_hashes: As stored.
-            sequences: As stored; None for a run, all of which is of ``oldest``.
+            sequences: As stored; None for a run, whose entries are all of ``oldest``.
 
         Raises:
-            FatalError: ``SEEN_IDS_RUN_DAMAGED``: the row cannot be one that was
-                written.
+            FatalError: ``SEEN_IDS_RUN_DAMAGED``: the row differs from any row that
+                ``encode`` could have written.
         """
         if len(fingerprints) == 0 or len(fingerprints) % FINGERPRINT_BYTES:
             raise damaged(bucket, f"{len(fingerprints)} bytes of fingerprints")
         hi, lo = from_bytes(fingerprints).T
-        # Equal words are rare, and only they need a look at the second ones.
+        # Equal first words are rare, and only they need their second ones compared.
         at = np.flatnonzero(hi[1:] <= hi[:-1])
         if ((hi[at] != hi[at + 1]) | (lo[at] > lo[at + 1])).any():
             raise damaged(bucket, "fingerprints out of order")

@@ -1,13 +1,13 @@
 """Keyed fingerprints of producer IDs, computed over whole Arrow columns.
 
 A fingerprint is SipHash-2-4 with 128 bits of output, keyed by the 16-byte secret of
-the installation, so that a stranger who chooses IDs can neither make two of them
-collide nor aim them at one place of the catalog. ``docs/adr/0002`` tells why nothing
-weaker will do; ``id_hash`` says what of an ID is hashed.
+the installation. So an attacker who chooses IDs can neither make two of them collide
+nor aim them at one place of the catalog. ``docs/adr/0002`` explains why a weaker hash
+does not suffice; ``id_hash`` describes how the parts of an ID are encoded.
 
-A fingerprint is a pair of uint64 ``(hi, lo)``: the two output words of SipHash in the
-order in which the algorithm emits them. Stored, each is written big-endian, so that 16
-stored bytes sort exactly as the pair does.
+A fingerprint is a pair of uint64 ``(hi, lo)``: the two output words of SipHash, in the
+order in which the algorithm emits them. Each is stored big-endian, so that 16 stored
+bytes sort exactly as the pair does.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _INTEGER_BYTES = 8
 def fingerprint(columns: Sequence[pa.Array], key: bytes) -> U64Array:
     """Fingerprint the ID that each row of ``columns`` holds.
 
-    Equal IDs have equal fingerprints in every batch, process and release; to find
-    different IDs with equal fingerprints, one must know the key.
+    Equal IDs have equal fingerprints in every batch, process and release. Only the key
+    makes it possible to find different IDs with equal fingerprints.
 
     Args:
         columns: The parts of the ID: arrays of one length, of text, bytes or integers
-            of 32 or 64 bits. They may be slices. No row may be null: what a missing
-            ID means is for the caller to decide.
+            of 32 or 64 bits. They may be slices. No row may be null: the caller
+            decides what a missing ID means.
         key: The secret of the installation, 16 bytes.
 
     Returns:
@@ -46,7 +46,7 @@ def fingerprint(columns: Sequence[pa.Array], key: bytes) -> U64Array:
 
 
 def part_of(column: pa.Array) -> Part:
-    """Read a column as a part of what is hashed.
+    """Read a column as one part of an ID.
 
     Raises:
         TypeError: It has a type that no ID can have.

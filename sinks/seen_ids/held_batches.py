@@ -1,16 +1,16 @@
 """Batches whose IDs the holder knows from its own rounds, in front of the catalog.
 
-What a batch has filed need not be read again by the one who gave it away. A round is
-approved when as many IDs are filed as it holds (claim_holder.py), and each filed one is
-held: so both are the same IDs, with the same payload hashes and buckets, and there is
-one order of them. A publish moves all that was filed or nothing.
+The holder gave these IDs away itself, so it need not read them again. A round is
+approved when the number of filed IDs equals the number of held IDs (claim_holder.py),
+and each filed ID is held. So both are the same IDs, with the same payload hashes and
+buckets, and they have one order. A publish moves all filed IDs or none.
 
-- A batch that was refused is staged again, in a round of its own: the holder forgets
-  what it knew of it and of the one after it when that round begins.
-- Of a batch whose answer was lost the same votes are published again under the same
-  claim, or the driver starts over with another holder.
-- Of the same number there is no other batch: who else publishes claims a newer epoch,
-  and the database then refuses whatever was planned under this one.
+- A batch that was refused is staged again, in a round of its own. When that round
+  begins, the holder forgets the IDs of this batch and of the one after it.
+- If the answer to a batch's COMMIT was lost, the same votes are published again under
+  the same claim, or the driver starts over with another holder.
+- No other batch has the same number: another driver that publishes claims a newer
+  epoch, and the database then refuses all batches planned under this one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from sinks.seen_ids.segment import Columns
 
 
 class HeldBatches:
-    """The catalog, of which the newest batches are known without asking it.
+    """The catalog, with the newest batches taken from memory.
 
     Args:
         held: IDs of batches that were published, by sequence.
-        catalog: Has every batch.
+        catalog: Source of every batch.
     """
 
     def __init__(self, held: Mapping[int, Columns], catalog: RunSource) -> None:
@@ -36,10 +36,10 @@ class HeldBatches:
     def fetch_runs(
         self, *, after_sequence: int, through_sequence: int, live_from_bucket: int
     ) -> Iterator[tuple[int, Fetched]]:
-        """Stream what ``RunSource.fetch_runs`` does, but expired IDs of held batches.
+        """Stream as ``RunSource.fetch_runs``; held batches may have expired IDs.
 
-        Batches are held at the end or not at all: what is merged in the database comes
-        before any run, so one in the middle would come in the wrong order.
+        Only held batches at the end of the range are used. The database sends merged
+        IDs before any run, so a held batch in the middle would come in the wrong order.
         """
         last_fetched = through_sequence
         while last_fetched > after_sequence and last_fetched in self._held:

@@ -1,14 +1,14 @@
 """SipHash-2-4 over many IDs at once.
 
-What is hashed is an injective encoding of the parts of an ID: of each part its header
-and then its words, as ``part_words`` reads them. The header keeps ``("ab", "c")`` apart
-from ``("a", "bc")``. Numbers are encoded by value: a field that is promoted from 32 to
-64 bits keeps the fingerprints of its IDs. A part longer than ``LONG_PART_BYTES`` is
+The hash takes an injective encoding of an ID: for each part its header and then its
+words, as ``part_words`` reads them. The header keeps ``("ab", "c")`` apart from
+``("a", "bc")``. Numbers are encoded by value: a field that is promoted from 32 to 64
+bits keeps the fingerprints of its IDs. A part longer than ``LONG_PART_BYTES`` is
 replaced by its digest: one long ID must not make the word loop below run thousands of
 times for a whole block.
 
-The work is done in blocks of rows, as many that calling numpy costs little beside its
-work; Python loops over the words of the longest row, never over the rows.
+The work is done in blocks of rows, large enough that the calls of numpy cost little.
+Python loops over the words of the longest row, never over the rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BLOCK_ROWS = 1 << 14
 
 _WORDS_OUT = 2
 
-#: How far to the left and to the right: of all words, or of each row of words.
+#: Bits to shift to the left and to the right, for all words or for each row of words.
 _Shifts = tuple[U64Array | np.uint64, U64Array | np.uint64]
 
 _IV = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
@@ -44,7 +44,7 @@ def fingerprint_of(values: Sequence[str | int], key: bytes) -> bytes:
     """Fingerprint one ID; 16 bytes, equal to what ``fingerprint`` gives for a column.
 
     Args:
-        values: The parts of the ID; a number is one of 64 bits.
+        values: The parts of the ID; numbers have 64 bits.
         key: The secret of the installation, 16 bytes.
     """
     return to_bytes(hash_parts([_part_of(value) for value in values], key))
@@ -54,7 +54,7 @@ def hash_parts(parts: Sequence[Part], key: bytes) -> U64Array:
     """Hash the ID of each row to 128 bits.
 
     Args:
-        parts: The parts of the IDs, at least one, all of the same number of rows.
+        parts: The parts of the IDs: at least one, all with the same number of rows.
         key: The secret of the installation, 16 bytes.
 
     Returns:
@@ -75,15 +75,15 @@ def hash_parts(parts: Sequence[Part], key: bytes) -> U64Array:
 
 
 def to_bytes(fingerprints: U64Array) -> bytes:
-    """Write fingerprints as 16 bytes each, which sort as the pairs do."""
+    """Write fingerprints as 16 bytes each, which sort like the pairs."""
     return fingerprints.astype(">u8").tobytes()
 
 
 def from_bytes(stored: bytes | memoryview) -> U64Array:
-    """Read back what ``to_bytes`` wrote, the first words in one piece, then the others.
+    """Read what ``to_bytes`` wrote; the first words come in one piece, then the second.
 
     Raises:
-        ValueError: The length is no multiple of 16 bytes.
+        ValueError: The length is not a multiple of 16 bytes.
     """
     pairs = np.frombuffer(stored, dtype=">u8").reshape(-1, 2)
     return pairs.astype(np.uint64, order="F")
@@ -117,7 +117,7 @@ def _hash_block(blocks: list[PartBlock], key: bytes, hashes: U64Array) -> None:
     state = _State(key)
     for count, words in zip(active.tolist(), _encode(blocks), strict=False):
         state.absorb(words[:count], len(totals))
-    # The words are whole, so the last one of SipHash holds nothing but the length.
+    # The words are whole, so SipHash's last word holds only the length.
     state.absorb((totals.astype(np.uint64) * _WORD) << np.uint64(56), len(totals))
     finished = hashes if order is None else np.empty_like(hashes)
     state.finish(finished)
@@ -126,7 +126,7 @@ def _hash_block(blocks: list[PartBlock], key: bytes, hashes: U64Array) -> None:
 
 
 def _encode(blocks: list[PartBlock]) -> U64Array:
-    """Return the encoded rows as words by position; what a row lacks is anything."""
+    """Return encoded rows as words by position; beyond a row's end, any value."""
     rows = len(blocks[0].headers)
     positions = sum(1 + block.width for block in blocks)
     encoded = np.empty((positions, rows), dtype=np.uint64)
@@ -150,7 +150,7 @@ def _encode(blocks: list[PartBlock]) -> U64Array:
 class _State:
     """The four words of SipHash for each row of a block.
 
-    As long as all rows have been told the same words, one state stands for all.
+    While all rows have absorbed the same words, one state stands for all.
     """
 
     __slots__ = ("_even", "_odd", "_scratch")
@@ -158,18 +158,18 @@ class _State:
     def __init__(self, key: bytes) -> None:
         halves = (int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little"))
         v0, v1, v2, v3 = (constant ^ halves[at % 2] for at, constant in enumerate(_IV))
-        #: The first and third word, and the second and fourth: what SipHash does to
-        #: the one pair it does to the other, so that one call serves both.
+        #: Words one and three, and words two and four. SipHash does the same to both
+        #: words of a pair, so one call serves both.
         self._even = np.array([[v0], [v2]], dtype=np.uint64)
         self._odd = np.array([[v1 ^ _DOMAIN_128], [v3]], dtype=np.uint64)
         self._scratch = np.empty((2, 1), dtype=np.uint64)
 
     def absorb(self, words: U64Array, rows: int) -> None:
-        """Mix one word into each of the first rows, as many as there are words.
+        """Mix one word into each of the first rows, one row per word.
 
         Args:
-            words: One for each of them.
-            rows: How many there are in all.
+            words: One word for each of these rows.
+            rows: Number of all rows.
         """
         if self._even.shape[1] < rows:
             if len(words) == rows and (words == words[0]).all():
@@ -222,7 +222,7 @@ def _rotate(words: U64Array, by: _Shifts, scratch: U64Array) -> None:
 
 
 def _left(*bits: int) -> _Shifts:
-    """Rotate each row of words to the left by a number of bits of its own."""
+    """Return shifts that rotate each row of words left by its own number of bits."""
     left = np.array(bits, dtype=np.uint64)[:, np.newaxis]
     return left, np.uint64(64) - left
 

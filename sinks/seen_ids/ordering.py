@@ -1,9 +1,9 @@
 """The order of fingerprints: by ``hi``, then by ``lo``, then by what the caller adds.
 
-What is sorted are single words: the first bits of each ``hi``, and in the last bits the
-number of its row. That takes half the time of asking numpy for the order of ``hi``, and
-is right for every row whose first bits no other row shares. Bits are shared by equal
-IDs or, once in a great while, by chance; only those rows are sorted again, by all keys.
+The sort uses single words: the first bits of each ``hi``, with the number of its row in
+the last bits. That takes half the time of ``numpy.argsort(hi)``, and is right for every
+row whose first bits no other row shares. Equal IDs share them, and rarely others by
+chance; only those rows are sorted again, by all keys.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def fingerprint_order(
 def merge_order(
     hi: U64Array, lo: U64Array, *tie_breakers: npt.NDArray[Any]
 ) -> I64Array:
-    """Return what ``fingerprint_order`` does, of a few sorted columns end to end.
+    """Return ``fingerprint_order`` for a few sorted columns laid end to end.
 
     A stable sort finds pieces that are in order and merges them, in a quarter of the
-    time that sorting takes; of rows in no order it would take twice as long.
+    time that sorting takes. On unordered rows it would take twice as long.
     """
     return _order(hi, lo, tie_breakers, kind="stable")
 
@@ -55,8 +55,8 @@ def _order(
         tied = np.zeros(len(hi), dtype=np.bool_)
         tied[1:] |= equal
         tied[:-1] |= equal
-        # Tied rows of the same bits are neighbours, so sorting all tied rows together
-        # gives each group its own places back.
+        # Tied rows of the same bits are neighbours, so when all tied rows are sorted
+        # together, each group keeps its own places.
         rows = order[tied]
         keys = (*(key[rows] for key in reversed(tie_breakers)), lo[rows], hi[rows])
         order[tied] = rows[np.lexsort(keys)]
@@ -78,9 +78,9 @@ def last_of_each(hi: U64Array, lo: U64Array) -> BoolArray:
 
 
 def _differ(hi: U64Array, lo: U64Array) -> BoolArray:
-    """Tell of each row but the first whether it differs from the one before it."""
+    """Mark each row, from the second on, that differs from the one before it."""
     differ: BoolArray = hi[1:] != hi[:-1]
-    # Equal words are rare, and only they need a look at the second ones.
+    # Equal first words are rare, and only they need their second ones compared.
     equal = np.flatnonzero(~differ)
     differ[equal] = lo[equal + 1] != lo[equal]
     return differ
@@ -98,7 +98,7 @@ def find_pairs(
     """Look up fingerprints in sorted columns that hold no pair twice.
 
     Returns:
-        The rows of the query that are there, and where they are.
+        The rows of the query that were found, and their places.
     """
     left = np.searchsorted(sorted_hi, hi)
     return find_pairs_from(left, sorted_hi, sorted_lo, hi, lo)
@@ -111,7 +111,7 @@ def find_pairs_from(
     hi: U64Array,
     lo: U64Array,
 ) -> tuple[I64Array, I64Array]:
-    """Do the same where the first place of each ``hi`` is known already."""
+    """Do the same if the first place of each ``hi`` is already known."""
     if not len(sorted_hi):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     rows = np.flatnonzero(sorted_hi.take(left, mode="clip") == hi)
@@ -119,7 +119,8 @@ def find_pairs_from(
     same = sorted_lo[at] == lo[rows]
     rest = np.flatnonzero(~same)
     if rest.size:
-        # Others begin with the same word; or the ID is not there, by chance of a hash.
+        # Other IDs begin with the same word; or the ID is missing and shares the first
+        # word with another by chance.
         end = np.searchsorted(sorted_hi, hi[rows[rest]], side="right")
         at[rest] = _lower_bound(sorted_lo, at[rest], end, lo[rows[rest]])
         inside = at[rest] < end
@@ -134,7 +135,7 @@ def _lower_bound(
     open_end = end
     while (begin < open_end).any():
         middle = (begin + open_end) // 2
-        # A search that is over may stand one past the last row.
+        # A finished search may stand one past the last row.
         less = sorted_lo[np.minimum(middle, len(sorted_lo) - 1)] < lo
         less &= begin < open_end
         begin, open_end = (

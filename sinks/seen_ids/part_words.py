@@ -1,4 +1,4 @@
-"""The values that are hashed, as words: one reading for all hashes of this package.
+"""Reads values as words to hash, in one way for all hashes of this package.
 
 A part is one column of values. Its value in a row is read as little-endian words of
 eight bytes, padded with zeros, under a header ``tag | length << 8``. The tag keeps the
@@ -29,7 +29,7 @@ _KEEP_BYTES = np.array([(1 << 8 * n) - 1 for n in range(WORD_BYTES + 1)], np.uin
 
 
 class Tag(IntEnum):
-    """The kind of a part, which is hashed with it."""
+    """The kind of a part; it is hashed with the part."""
 
     TEXT = 1
     BYTES = 2
@@ -38,7 +38,7 @@ class Tag(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part of many IDs; that of row ``i``: ``data[offsets[i]:offsets[i + 1]]``."""
+    """One part of many IDs; row ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
 
     tag: int
     data: npt.NDArray[np.uint8]
@@ -54,10 +54,10 @@ class PartBlock:
 
     Attributes:
         headers: Tag and true length of each row's value.
-        data: What the values are in, with as many bytes after each value's start as
-            the longest value has whole words.
+        data: The bytes of the values. After each value's start there are at least as
+            many bytes as the longest value takes, rounded up to whole words.
         starts: Where each value begins.
-        lengths: How many bytes each has, none more than the limit.
+        lengths: Number of bytes of each value, at most the limit.
     """
 
     headers: U64Array
@@ -67,11 +67,11 @@ class PartBlock:
 
     @property
     def width(self) -> int:
-        """Words of the longest value."""
+        """Number of words of the longest value."""
         return _words_for(int(self.lengths.max()))
 
     def count_words(self) -> I64Array:
-        """Return how many words each row's value has, its header left out."""
+        """Return how many words each row's value has, without its header."""
         counts: I64Array = (self.lengths + (WORD_BYTES - 1)) // WORD_BYTES
         return counts
 
@@ -90,7 +90,7 @@ class PartBlock:
         if not width:
             return np.empty((len(self.starts), 0), dtype=np.uint64)
         row_bytes = WORD_BYTES * width
-        # A row begins at every byte, so that they overlap; each is copied whole.
+        # A row begins at every byte, so rows overlap; each is copied whole.
         rows = np.ndarray(
             (self.data.size - row_bytes + 1,),
             dtype=f"V{row_bytes}",
@@ -99,7 +99,7 @@ class PartBlock:
         )
         words: U64Array = rows[self.starts].view("<u8").reshape(-1, width)
         for at in range(int(self.lengths.min()) // WORD_BYTES, width):
-            # What is beyond a value's end is of the next one.
+            # Bytes beyond a value's end belong to the next value.
             rest = np.clip(self.lengths - at * WORD_BYTES, 0, WORD_BYTES)
             words[:, at] &= _KEEP_BYTES[rest]
         return words
@@ -115,7 +115,7 @@ def cut_block(
         begin: The first row.
         end: One past the last row.
         key: The secret of the installation, 16 bytes.
-        long_bytes: What is longer is replaced by its digest.
+        long_bytes: A longer value is replaced by its digest.
     """
     assert len(key) == KEY_BYTES, "the installation's key has 16 bytes"
     offsets = part.offsets[begin : end + 1]

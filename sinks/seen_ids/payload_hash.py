@@ -1,16 +1,16 @@
 """Keyed hashes of payloads, which tell a repeat of an event from a conflict.
 
-Not SipHash but a sum of products, which numpy computes for a whole column at a
-fraction of the cost: the multilinear hash of Lemire and Kaser ("Strongly universal
+The hash is not SipHash but a sum of products, which numpy computes for a whole column
+at a fraction of the cost: the multilinear hash of Lemire and Kaser ("Strongly universal
 string hashing is fast", 2014). A payload's header and words are read in lanes of 32
-bits; each lane is multiplied by a secret of 64 bits of its own, and of their sum,
-modulo 2**64, the upper half counts. Two such sums make a hash. For any two payloads
-that differ, the share of keys under which both have the same hash is 2**-64.
+bits. Each lane is multiplied by its own secret of 64 bits; the upper half of the sum
+of the products, modulo 2**64, counts. Two of these sums make a hash. For any two
+payloads that differ, the share of keys under which both have the same hash is 2**-64.
 
 That holds for payloads that were chosen without knowing any hash. Hashes never leave
-the home database and the tasks; whoever has seen many could solve for the lanes'
-secrets and then forge a repeat, but learns nothing about the installation's key, which
-fingerprints depend on. ``docs/adr/0002`` weighs that.
+the home database and the tasks. An attacker who has seen many could solve for the
+lanes' secrets and then forge a repeat, but would learn nothing about the installation's
+key, which fingerprints depend on. ``docs/adr/0002`` weighs that.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from sinks.seen_ids.part_words import (
     cut_block,
 )
 
-#: Beyond it, BLAKE2b costs less per byte.
+#: Longer payloads are digested first: BLAKE2b then costs less per byte.
 LONG_PAYLOAD_BYTES = 2048
-#: Words that a block has at most: they and their lanes stay in the second-level cache.
+#: Limit on the words of a block: they and their lanes stay in the second-level cache.
 _BLOCK_WORDS = 1 << 15
 _BLOCK_ROWS_MAX = 8192
 
 _SUMS = 2
 _LANE_BYTES = 4
-#: What precedes a payload's lanes: one, for the constant, and the header's two lanes.
+#: Lanes before a payload's own: one for the constant, and two for the header.
 _LANES_BEFORE = 3
 _LANES_MAX = _LANES_BEFORE + LONG_PAYLOAD_BYTES // _LANE_BYTES
 _HALF = np.uint64(32)
@@ -53,7 +53,7 @@ def payload_hashes(values: pa.BinaryArray, key: bytes) -> U64Array:
     A hash is never 0: zero stands for "no hash was kept" in the catalog.
 
     Args:
-        values: The payloads, none null.
+        values: The payloads; no row may be null.
         key: The secret of the installation, 16 bytes.
 
     Returns:
@@ -72,7 +72,7 @@ def payload_hashes(values: pa.BinaryArray, key: bytes) -> U64Array:
 
 
 def _blocks(part: Part) -> Iterator[tuple[int, int]]:
-    """Cut the rows into blocks of about as many words, were they of one length."""
+    """Cut the rows into blocks of about equal numbers of words, by the mean length."""
     rows = len(part)
     if not rows:
         return
@@ -83,10 +83,10 @@ def _blocks(part: Part) -> Iterator[tuple[int, int]]:
 
 
 def _of_like_width(block: PartBlock) -> Iterator[I64Array | None]:
-    """Sort a block's rows by the power of two that their words come up to.
+    """Group a block's rows by the power of two that bounds their number of words.
 
     One long payload must not make all others as wide as itself. None stands for all
-    rows, which it is where payloads are of one kind.
+    rows, if their lengths are alike.
     """
     classes = np.frexp(block.count_words().astype(np.float64))[1]
     if classes.max() - classes.min() <= 1:

@@ -1,9 +1,9 @@
-"""Where in a sorted column of first words to look for one of them.
+"""An index of a sorted column of first words: it says where to look for a word.
 
-A binary search of millions of words waits for memory at each of its steps, and each
-step must be done before the next one is known. Fingerprints are spread evenly, so an
-index of where the words begin that share their first bits leaves about a dozen of
-them, which lie beside each other; and numpy asks memory for all rows at once.
+A binary search of millions of words waits for memory at each step, and each step must
+end before the next one is known. Fingerprints are spread evenly. So the index stores
+where the words with the same first bits begin; that leaves about a dozen neighbouring
+words to search, and numpy requests memory for all rows at once.
 
 However the words are spread, the answer is that of a binary search.
 """
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sinks.seen_ids.ordering import I64Array, U64Array
 
-#: A cell has half so many to so many words, at 4 bytes for the cell.
+#: A cell has between half of this number and this number of words, and takes 4 bytes.
 _CELL_WORDS = 16
 _WORD_BITS = 64
 _ROWS_MAX = 1 << 32
@@ -37,20 +37,20 @@ class PlaceIndex:
         self._begins[:-1] = np.searchsorted(words, firsts)
         self._begins[-1] = len(words)
         longest = int(np.diff(self._begins).max())
-        #: How often a search halves what is left, at most.
+        #: Limit on the halving steps of a search.
         self.steps = longest.bit_length()
 
     @property
     def nbytes(self) -> int:
-        """The memory that it takes."""
+        """Bytes of memory that it takes."""
         return self._begins.nbytes
 
     def find_places(self, words: U64Array, wanted: U64Array) -> I64Array:
-        """Return the first place of each word, or where it would have to be put.
+        """Return the first place of each word, or where it would be inserted.
 
         Args:
-            words: The column that the index is of.
-            wanted: In any order; in theirs is fastest.
+            words: The indexed column.
+            wanted: Words in any order; sorted order is fastest.
         """
         cells = (wanted >> self._shift).view(np.int64)
         places = self._begins.take(cells).astype(np.int64)
@@ -58,7 +58,7 @@ class PlaceIndex:
         left -= places
         for _ in range(self.steps):
             half = left >> 1
-            # A search that is over looks at any word and takes no notice of it.
+            # A finished search reads some word and ignores it.
             is_less = words.take(places + half, mode="clip") < wanted
             is_less &= left > 0
             places += is_less * (half + 1)

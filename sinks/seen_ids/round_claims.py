@@ -1,10 +1,10 @@
-"""The claims of one round: who asked first for each ID that the batch brings.
+"""The claims of one round: the row that asked first for each ID of the batch.
 
-Everything is a few numpy operations per question, whose rows come sorted: a question
-of n rows costs a look at the catalog for each distinct ID, and one at what was claimed
-in this round for the few whose slot in a table of 4 MiB is taken. Columns are copied
-only where some of their rows are not wanted: of a question whose every ID is new the
-arrays are kept as they came.
+Each question takes a few numpy operations, and its rows come sorted. A question costs a
+look-up in the catalog for each distinct ID. It also costs a look-up in this round's
+claims for the few IDs whose slot in a table of 4 MiB is taken. Columns are copied only
+if some of their rows are not wanted: if every ID of a question is new, its arrays are
+kept as they came.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sinks.seen_ids.segment import Columns
 
 _SLOT_BITS = 22
 _SLOT_SHIFT = np.uint64(64 - _SLOT_BITS)
-#: Parts beyond so many are made one, or each question would search all of them.
+#: When there are more parts, they are merged into one; each question searches all.
 _PARTS_MAX = 32
 
 
@@ -43,14 +43,14 @@ class RoundClaims:
     """Answers the questions of one round, in any order and as often as they come.
 
     Args:
-        catalog: What was there before the batch.
+        catalog: The catalog as it was before the batch.
         corrects: Whether the first row of an ID that the catalog holds is a
-            correction, unless it has the very payload of the catalog. One of which
-            the catalog keeps no hash may be the same or not: putting it in the
-            other's place is right in both cases. The further rows are held against
-            the first. Candidates must have payload hashes then.
-        former: A round of the same batch and catalog, in which every row has asked:
-            the first position of each ID wins in this one, whoever asks first.
+            correction, unless it has the same payload as the catalog's entry. If the
+            catalog keeps no hash, the payload may be the same or not; replacing the
+            entry is right in both cases. Further rows are compared with the first.
+            Candidates must then have payload hashes.
+        former: A round of the same batch and catalog, in which every row has asked.
+            In this round the first position of each ID wins, whichever row asks first.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class RoundClaims:
         self._corrects = corrects
         self._parts: list[_Claims] = []
         self._overtaken: list[Candidates] = []
-        #: IDs that rows of the batch hold, in the places of others or as new ones.
+        #: Number of IDs that rows of the batch hold, as corrections or as new ones.
         self.survivors = 0
-        #: What looking IDs up took; see ``Measures.ids``.
+        #: Counts of look-ups; see ``Measures.ids``.
         self.searches = {"asked": 0, "looked_up": 0, "met": 0}
         self._slots = np.zeros(1 << _SLOT_BITS, dtype=np.bool_)
         firsts = None if former is None else former.first_positions()
@@ -75,15 +75,15 @@ class RoundClaims:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether a row has lost to a later position, which had asked before."""
+        """Whether a row has lost to a later position that had asked before it."""
         return bool(self._overtaken)
 
     def ask(self, asked: Candidates) -> Claim:
         """Let the first row of each new ID survive.
 
-        An ID is new unless the catalog holds it, in any live bucket, because an event
-        may be sent again with another event time. The other rows are duplicates, or
-        conflicts if payload hashes were kept of both sides and differ.
+        An ID is new unless the catalog holds it in any live bucket, because a producer
+        may send an event again with another event time. The other rows are duplicates;
+        they are conflicts if both sides have payload hashes and these differ.
         """
         assert asked.is_in_order(), "rows must be sorted before they ask"
         if asked.only_corrects is not None:
@@ -101,7 +101,7 @@ class RoundClaims:
         return answer.claim()
 
     def _ask_known(self, asked: Candidates, only_corrects: BoolArray) -> Claim:
-        """Leave out the rows that would correct what is not there."""
+        """Leave out rows that only correct, if the catalog does not hold their IDs."""
         is_head = asked.is_head()
         heads = asked.only(np.flatnonzero(is_head))
         found = self._look_up(heads.hi, heads.lo).found
@@ -113,14 +113,15 @@ class RoundClaims:
         return Claim(classes=classes, buckets=buckets)
 
     def _decide(self, asked: Candidates, rows: I64Array) -> _Decided:
-        """Decide upon IDs for which nobody has asked, by what the catalog knows.
+        """Decide on IDs that no row has asked for yet, by what the catalog knows.
 
-        Who holds each is noted, for it to be answered alike from now on. What stands
-        in the catalog stands whoever asks, so it is not, unless it can be corrected.
+        It notes the row that holds each ID, so that later answers agree. An entry of
+        the catalog stays whichever row asks, so it is noted only if it can be
+        corrected.
 
         Args:
             asked: The question.
-            rows: Those of it that have asked first; rising.
+            rows: Its rows that asked first, in rising order.
         """
         if self._corrects:
             return self._decide_corrections(asked.only(rows))
@@ -128,8 +129,8 @@ class RoundClaims:
         known = self._look_up(hi, lo)
         stands = np.flatnonzero(known.found)
         heads = asked.only(np.delete(rows, stands))
-        # What holds an ID is what counts of it, so it is kept once: a round may be of
-        # millions of IDs.
+        # Here the holding row's hash and bucket are those that count, so its columns
+        # are not copied: a round may have millions of IDs.
         self._note(
             _Claims(
                 heads=heads,
@@ -145,7 +146,7 @@ class RoundClaims:
         )
 
     def _decide_corrections(self, heads: Candidates) -> _Decided:
-        """Decide as ``_decide`` does where the catalog's entries may be corrected."""
+        """Decide as ``_decide``, when the catalog's entries may be corrected."""
         assert heads.payload_hashes is not None, "what differs could not be told"
         known = self._look_up(heads.hi, heads.lo)
         # No row's hash is NO_HASH.
@@ -185,7 +186,7 @@ class RoundClaims:
             self._parts = [merged.take(order)]
 
     def _find(self, asked: Candidates, firsts: I64Array) -> tuple[I64Array, _Claims]:
-        """Return which of the IDs are held, and by whom; each ID is in one part."""
+        """Return which of the IDs are held, and their claims; an ID is in one part."""
         hi, lo = asked.fingerprints(firsts)
         taken = np.flatnonzero(self._slots[_slots_of(hi)])
         groups: list[I64Array] = [np.empty(0, dtype=np.int64)]
@@ -199,11 +200,11 @@ class RoundClaims:
         return np.concatenate(groups), _Claims.joined(held)
 
     def held(self) -> HeldIds:
-        """Return what is held now; who asks from now on changes nothing of it."""
+        """Return the IDs that are held now; later questions do not change it."""
         return HeldIds(tuple(self._parts))
 
     def first_positions(self) -> Candidates | None:
-        """Return the first row that has asked for each ID; None if there are none."""
+        """Return the first position that asked for each ID; None without any."""
         asked = [*(part.heads for part in self._parts), *self._overtaken]
         if not asked:
             return None
@@ -213,7 +214,7 @@ class RoundClaims:
 
 
 class HeldIds:
-    """The IDs that rows of a batch hold, each of them in one part."""
+    """The IDs that rows of a batch hold; each ID is in one part."""
 
     def __init__(self, parts: Sequence[_Claims]) -> None:
         self._parts = parts
@@ -221,8 +222,8 @@ class HeldIds:
     def columns(self) -> Columns:
         """Return them as the catalog will know them.
 
-        Once every task has asked, and as many IDs are filed as are held, these are
-        the IDs that publishing the batch files.
+        Once every task has asked, and the number of filed IDs equals the number of held
+        IDs, these are the IDs that publishing the batch files.
         """
         if not self._parts:
             return Columns.of_nothing()
@@ -247,13 +248,13 @@ class HeldIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Decided:
-    """What the rows are that have asked first for IDs, by what the catalog knows.
+    """Decisions on rows that asked first for their IDs, by what the catalog knows.
 
     Attributes:
-        classes: Of each row.
-        stands: Those whose ID keeps the catalog's entry, which has another hash.
-        hashes: Of those entries; ``NO_HASH`` if none is kept.
-        buckets: The bucket to file each under; None where it is each row's own.
+        classes: Class of each row.
+        stands: Rows whose ID keeps the catalog's entry.
+        hashes: Hashes of those entries; ``NO_HASH`` if no hash is kept.
+        buckets: The bucket to file each row under; None if it is each row's own.
     """
 
     classes: U8Array
@@ -263,7 +264,7 @@ class _Decided:
 
 
 class _Answer:
-    """What the rows of a question are told; rows of one ID are a group.
+    """The answer to a question's rows, as it is built; rows of one ID are a group.
 
     Args:
         asked: The question.
@@ -276,11 +277,11 @@ class _Answer:
         self._classes = np.full(len(asked), RowClass.DUPLICATE, dtype=np.uint8)
         self._buckets = asked.bucket
         hashes = asked.payload_hashes
-        #: Of each group the payload that counts, which is its first row's at first.
+        #: Hash of the payload that counts in each group; at first its first row's.
         self._counts = None if hashes is None else hashes[firsts]
 
     def give_decided(self, groups: I64Array, decided: _Decided) -> None:
-        """Tell the first rows of some groups what was decided; others are repeats."""
+        """Answer the first rows of some groups as decided; their others are repeats."""
         rows = self._firsts[groups]
         self._classes[rows] = decided.classes
         if self._counts is not None:
@@ -289,7 +290,7 @@ class _Answer:
             self._file(rows, decided.buckets)
 
     def give_held(self, groups: I64Array, held: _Claims) -> None:
-        """Tell the rows that hold the IDs of their groups, each of which is held."""
+        """Answer the rows that hold their groups' IDs; each group's ID is held."""
         begins = self._firsts[groups]
         ends = np.append(self._firsts, len(self._asked))[groups + 1]
         sizes = ends - begins
@@ -304,12 +305,12 @@ class _Answer:
 
     def _file(self, rows: I64Array, buckets: I64Array) -> None:
         if (self._buckets[rows] != buckets).any():
-            # The question's own are not ours to change.
+            # The question's own column must not change.
             self._buckets = self._buckets.copy()
             self._buckets[rows] = buckets
 
     def claim(self) -> Claim:
-        """Return what was told, and tell conflicts from what merely repeats."""
+        """Return the answer, and tell conflicts from mere repeats."""
         duplicate = np.uint8(RowClass.DUPLICATE)
         repeats = np.flatnonzero(self._classes == duplicate)
         hashes = self._asked.payload_hashes
@@ -326,10 +327,10 @@ class _Claims:
     """IDs that were asked for in this round.
 
     Attributes:
-        heads: The row that holds each, sorted by fingerprint, no ID twice.
-        classes: What that row is; ``DUPLICATE`` where the catalog's entry stands.
-        hashes: The payload that counts, as a hash; ``NO_HASH`` if none is kept.
-        buckets: The bucket to file each under.
+        heads: The row that holds each ID, sorted by fingerprint, no ID twice.
+        classes: Class of that row; ``DUPLICATE`` if the catalog's entry stands.
+        hashes: Hash of the payload that counts; ``NO_HASH`` if no hash is kept.
+        buckets: The bucket to file each ID under.
     """
 
     heads: Candidates
@@ -367,13 +368,13 @@ class _Claims:
     def is_held_by(
         self, asked: Candidates, rows: I64Array, claims: I64Array
     ) -> BoolArray:
-        """Tell which rows of a question hold the ID of the claim beside them."""
+        """Tell which rows of a question hold the ID of the claim at the same place."""
         same: BoolArray = self.heads.offset[claims] == asked.offset[rows]
         same &= self.heads.place[claims] == asked.place[rows]
         return same
 
     def is_held_after(self, asked: Candidates) -> BoolArray:
-        """Tell which IDs are held by a later position than the one that asks now."""
+        """Tell which IDs are held by a later position than the one asking now."""
         later: BoolArray = self.heads.place > asked.place
         later |= (self.heads.place == asked.place) & (self.heads.offset > asked.offset)
         return later

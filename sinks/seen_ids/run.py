@@ -27,7 +27,7 @@ class Run:
     Attributes:
         bucket: Start of the bucket of event time, seconds since the epoch.
         fingerprints: Shape (n, 2), strictly sorted, never empty.
-        payload_hashes: Shape (n,), or None where the pipeline keeps none.
+        payload_hashes: Shape (n,), or None if the pipeline keeps no hashes.
     """
 
     bucket: int
@@ -70,8 +70,8 @@ class Run:
         """Read a row of the catalog.
 
         Raises:
-            FatalError: ``SEEN_IDS_RUN_DAMAGED``: the row cannot be one that ``encode``
-                wrote, so IDs in it could be missed.
+            FatalError: ``SEEN_IDS_RUN_DAMAGED``: ``encode`` cannot have written this
+                row, so IDs in it could be missed.
         """
         if len(fingerprints) == 0 or len(fingerprints) % FINGERPRINT_BYTES:
             raise damaged(bucket, f"{len(fingerprints)} bytes of fingerprints")
@@ -88,7 +88,7 @@ class Run:
 
 
 def damaged(bucket: int, saw: str) -> FatalError:
-    """Say that a row of the catalog is not what was written."""
+    """Return the error for a damaged row of the catalog."""
     return FatalError(
         "SEEN_IDS_RUN_DAMAGED",
         saw=f"A row of bucket {bucket} of the seen-ID catalog holds {saw}.",

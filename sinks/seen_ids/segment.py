@@ -1,9 +1,8 @@
 """A segment: IDs of a range of batches, sorted, in one file that is mapped, not read.
 
-A file has four columns: ``hi``, ``lo``, payload hash (0: none kept), bucket. A search
-touches ``hi``; the other columns are looked at only where ``hi`` is met, which a new ID
-practically never does. A Bloom filter in memory keeps most new IDs from being searched
-for at all.
+A file has four columns: ``hi``, ``lo``, payload hash (0: no hash kept), bucket. A
+search reads ``hi``; it reads the other columns only where ``hi`` matches, which almost
+never happens for a new ID. A Bloom filter in memory spares most new IDs the search.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ _BLOCK_IDS = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Hits:
-    """Rows of a query that were found, and what is known of each.
+    """Rows of a query that were found, with their entries.
 
     Attributes:
         rows: Each at most once.
-        payload_hashes: ``NO_HASH`` where none was kept.
-        buckets: Under which each ID is filed.
-        looked_up: How many rows were searched for: those that no filter ruled out.
+        payload_hashes: ``NO_HASH`` if no hash was kept.
+        buckets: The bucket under which each ID is filed.
+        looked_up: Number of rows that were searched for: no filter ruled them out.
     """
 
     rows: I64Array
@@ -65,11 +64,11 @@ class Columns:
     Attributes:
         hi: First words of the fingerprints.
         lo: Second words.
-        payload_hashes: ``NO_HASH`` where none was kept.
-        buckets: Under which each ID is filed.
-        bloom: Over the fingerprints, where there is one. It spares look-ups and
-            decides nothing: what it does not rule out is looked up.
-        places: Of the first words, where there are many.
+        payload_hashes: ``NO_HASH`` if no hash was kept.
+        buckets: The bucket under which each ID is filed.
+        bloom: Optional filter over the fingerprints. It spares look-ups and decides
+            nothing: IDs that it does not rule out are looked up.
+        places: Optional index of the first words, if there are many.
     """
 
     hi: U64Array
@@ -100,7 +99,7 @@ class Columns:
         return _columns_of(nothing, FALSE_POSITIVES)
 
     def slice(self, begin: int, end: int) -> Columns:
-        """Return some of the IDs that follow each other."""
+        """Return the IDs of a range of rows."""
         return Columns(
             hi=self.hi[begin:end],
             lo=self.lo[begin:end],
@@ -109,7 +108,7 @@ class Columns:
         )
 
     def look_up(self, asked: Asked) -> Hits:
-        """Return the rows of the question that are here, and what is known of them."""
+        """Return the rows of the question that were found, and their entries."""
         rows: I64Array = np.arange(len(asked))
         if self.bloom is not None:
             rows = self.bloom.find_possible(asked)
@@ -138,21 +137,21 @@ def write_merged(
 ) -> Columns:
     """Join sorted columns in a new file, without the IDs of expired buckets.
 
-    Memory is taken for ``_BLOCK_IDS`` at a time, however many there are.
+    It takes memory for ``_BLOCK_IDS`` IDs at a time, however many there are.
 
     Args:
-        directory: Where the file takes its room; it has no name there.
-        sources: Of a bucket the oldest first. Of an ID that is in several, as one that
-            was corrected is, the newest entry stays: the last of the latest bucket,
+        directory: Where the file takes its space; it has no name there.
+        sources: Columns, the oldest first for each bucket. If an ID is in several, as
+            after a correction, its newest entry stays: the last of the latest bucket,
             since a correction is never filed under an earlier one.
         live_from_bucket: Older buckets have expired.
-        false_positives: Of the copy that the segment is one of.
+        false_positives: Rate of the copy that the segment belongs to.
 
     Raises:
-        OSError: There is no room.
+        OSError: The disk has no room.
 
     Crash:
-        The file is gone with the process.
+        The file vanishes with the process.
     """
     room = sum(map(len, sources))
     if not room:
@@ -201,7 +200,7 @@ def _merge(sources: Sequence[Columns], live_from_bucket: int) -> Columns:
 
 
 def _live_of(columns: Columns, live_from_bucket: int) -> Columns:
-    """Leave out the IDs of expired buckets; where there are none, copy nothing."""
+    """Leave out the IDs of expired buckets; if no bucket has expired, copy nothing."""
     is_live = columns.buckets >= live_from_bucket
     if is_live.all():
         return columns
@@ -232,7 +231,7 @@ class Part(Protocol):
     def __len__(self) -> int: ...
 
     def look_up(self, asked: Asked) -> Hits:
-        """Return the rows of the question that are here, and what is known of them."""
+        """Return the rows of the question that were found, and their entries."""
         ...
 
 
@@ -241,9 +240,9 @@ class SegmentView:
     """The live IDs up to one batch; stays valid when files are removed.
 
     Attributes:
-        parts: What to search. Of two that hold IDs of one bucket, the one that holds
-            the older batches is first.
-        live_from_bucket: IDs of older buckets are as if never seen.
+        parts: The parts to search. If two parts hold IDs of one bucket, the part with
+            the older batches comes first.
+        live_from_bucket: IDs of older buckets count as never seen.
     """
 
     parts: tuple[Part, ...]
@@ -252,8 +251,9 @@ class SegmentView:
     def find(self, hi: U64Array, lo: U64Array) -> Found:
         """Look up fingerprints, in every live bucket; the newest entry answers.
 
-        An ID that was corrected has several. Each was filed under the bucket of the
-        one before it or a later one, so the newest is the last of the latest bucket.
+        An ID that was corrected has several entries. Each was filed under the bucket of
+        the entry before it or a later one, so the newest is the last of the latest
+        bucket.
         """
         asked = Asked(hi, lo)
         looked_up = met = 0

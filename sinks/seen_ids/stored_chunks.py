@@ -1,18 +1,18 @@
-"""The chunks of one bucket, asked where they are until they have been fetched.
+"""The chunks of one bucket, searched in Postgres until they have been fetched.
 
-A driver that starts fetches the filters and not the chunks. Of the IDs that it asks
-for, the few that a filter does not rule out are looked up in Postgres, in a slice of
-one chunk. When a bucket has taken as much time that way as fetching its chunks takes,
-they are fetched, and from then on everything is here. So whatever IDs will come, it
-costs at most twice what it would if they were known beforehand: this is the rule for
-renting or buying skis (Karlin, Manasse, Rudolph and Sleator, "Competitive Snoopy
-Caching", 1988). A bucket of which hardly a copy comes is never fetched.
+A driver fetches the filters at its start, but not the chunks. If a filter does not rule
+an ID out, which is rare, the driver looks it up in Postgres, in a slice of one chunk.
+When look-ups in a bucket have taken as much time as fetching its chunks would, the
+driver fetches them; from then on it has all of them here. So whatever IDs come, the
+cost is at most twice the cost of knowing them beforehand. This is the ski rental rule
+(Karlin, Manasse, Rudolph and Sleator, "Competitive Snoopy Caching", 1988). A bucket
+that gets hardly any copies is never fetched.
 
-Once a bucket has been merged again its slices are not found any more, and each look-up
-reads a whole chunk; so it is fetched at the next opportunity.
+Once a bucket has been merged again, its slices are no longer found, and each look-up
+reads a whole chunk. So the driver then fetches the bucket at the next opportunity.
 
-What is asked for is always the bucket's entries through one batch. A merge changes
-nothing about them, so it does no harm when the bucket is merged again meanwhile.
+Every question asks for the bucket's entries through one batch. A merge does not change
+these, so the bucket may be merged again at any time.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from sinks.seen_ids.place_index import PlaceIndex
 from sinks.seen_ids.segment import Columns, Hits
 from sinks.seen_ids.word_table import WordTable
 
-#: So many IDs of one question are looked up one by one, or one for so many of the
-#: bucket; for more, fetching is faster.
+#: One question looks up at most so many IDs one by one, or one for so many IDs of the
+#: bucket if that is more; beyond that, fetching is faster.
 _LOOK_UPS_MAX = 2_000
 _IDS_PER_LOOK_UP = 1_500
 #: IDs that are fetched at a time.
 _FETCHED_IDS = 1 << 20
-#: What it costs, in microseconds (docs/benchmarks.md): to ask a filter at all, and for
-#: an ID; to look something up at all, and an ID; and to fetch an ID. Of chunks that are
-#: here one filter is asked for all buckets, and otherwise each bucket's.
+#: Costs in microseconds (docs/benchmarks.md): a question to a filter, and each ID of
+#: it; a trip to Postgres, and each ID of it; and fetching an ID. When chunks are here,
+#: one filter serves all buckets; until then each bucket's own filter is used.
 _QUESTION_US, _FILTER_US = 30.0, 0.006
 _TRIP_US, _LOOK_UP_US = 300.0, 28.0
 _FETCH_US = 0.07
@@ -55,12 +55,12 @@ _HALF = np.uint64(32)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Slices:
-    """Where to look for some IDs: of each, entries of a chunk that follow each other.
+    """Where to look for some IDs: for each, a range of entries in one chunk.
 
     Attributes:
-        chunks: The numbers of the chunks; an ID each, as in all that follow.
+        chunks: The number of the chunk for each ID; all columns have one row per ID.
         starts: The first entry of each slice.
-        lengths: How many there are.
+        lengths: Number of entries in each slice.
         hi: First words of the IDs that are looked for.
         lo: Second words.
     """
@@ -76,44 +76,44 @@ class Slices:
 
 
 class ChunkReader(Protocol):
-    """Reads chunks of one pipeline, for any thread; the home's adapter has one."""
+    """Reads chunks of one pipeline, from any thread; the home's adapter has one."""
 
     def find_in_slices(
         self, bucket: int, sequence: int, asked: Slices
     ) -> Mapping[int, Entries | None]:
-        """Return the slices that may have the ID that is asked of them; None of others.
+        """Return the slices that may have the ID asked of them; None for others.
 
-        A slice may have it also where its first entry is not before the ID, or its
-        last not behind it, and the chunk has more on that side.
+        A slice also counts as one that may have the ID if it does not reach past the ID
+        on one side and the chunk has more entries on that side.
 
         Returns:
-            By the place in ``asked``. Of chunks that were merged again, or whose
-            bucket is gone, nothing is there. The batch of an entry need not be told.
+            Slices by their place in ``asked``, without those of chunks that were merged
+            again or whose bucket is gone. Entries need not have their batch.
         """
         ...
 
     def read_entries(
         self, bucket: int, through_sequence: int, first_hi: int, last_hi: int
     ) -> Entries:
-        """Return the bucket's entries of batches through one, between two words."""
+        """Return the bucket's entries between two words, of batches through one."""
         ...
 
     def close(self) -> None:
-        """Let go of what reading takes."""
+        """Release the resources that reading takes."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StoredChunks:
-    """The chunks of one bucket as they were found, without what is in them.
+    """The chunks of one bucket as they were found, without their entries.
 
     Attributes:
-        bucket: Whose they are.
+        bucket: Their bucket.
         sequence: The newest batch that they may have entries of.
-        count: Into how many parts the range of fingerprints is cut.
-        ids: Shape (count,): the entries of each part; 0 where it has no chunk.
-        bloom: Over all of them.
-        reader: Of the database that has them.
+        count: Number of parts that the range of fingerprints is cut into.
+        ids: Shape (count,): number of entries in each part; 0 if it has no chunk.
+        bloom: Filter over all entries.
+        reader: Reader for the database that has them.
     """
 
     bucket: int
@@ -125,13 +125,13 @@ class StoredChunks:
 
 
 class LazyChunks:
-    """Looks IDs up in the chunks of one bucket, here or where they are stored.
+    """Looks IDs up in the chunks of one bucket, locally or in Postgres.
 
     Args:
-        stored: What was found.
-        directory: On a local disk, for 24 bytes an ID once it is fetched.
-        on_fetched: Called with the words of IDs, sorted, before they are here; with
-            some of them again where a fetch has failed.
+        stored: The chunks as found in Postgres.
+        directory: On a local disk; takes 24 bytes per ID once they are fetched.
+        on_fetched: Called with the sorted words of IDs before they are here. After a
+            failed fetch it is called with some of them again.
     """
 
     def __init__(
@@ -157,21 +157,21 @@ class LazyChunks:
 
     @property
     def bucket(self) -> int:
-        """Whose the IDs are."""
+        """The bucket of the IDs."""
         return self._stored.bucket
 
     @property
     def is_fetched(self) -> bool:
-        """Whether Postgres is not asked any more."""
+        """Whether all chunks are here, so that Postgres is no longer asked."""
         return self._columns is not None
 
     @property
     def awaits_fetching(self) -> bool:
-        """Whether it is time to fetch what is not here yet."""
+        """Whether it is time to fetch the chunks that are not here yet."""
         return not self.is_fetched and self._spent_us >= _FETCH_US * len(self)
 
     def look_up(self, asked: Asked) -> Hits:
-        """Return the rows of the question that are here, and what is known of them.
+        """Return the rows of the question that were found, and their entries.
 
         Raises:
             TallyweirError: The chunks could not be read; or ``SEEN_IDS_GONE``.
@@ -207,7 +207,7 @@ class LazyChunks:
 
         Raises:
             TallyweirError: They could not be read, and nothing has changed; or they
-                could not be kept, and the first of them are fetched again.
+                could not be stored, and fetching starts over at the first chunk.
         """
         with self._fetching:
             if self._columns is None:
@@ -220,7 +220,7 @@ class LazyChunks:
         try:
             table = self._table
             if table is None:
-                # Whether there is room is found before anything is read.
+                # This fails without disk space before anything is read.
                 table = WordTable(self._directory, columns=_COLUMNS, rows=len(self))
                 self._table = table
             newest = self._read_parts(begin, end).newest()
@@ -230,8 +230,8 @@ class LazyChunks:
                 self._columns = self._columns_of(table.map())
         except OSError as error:
             self._table, self._fetched_parts = None, 0
-            # Looking up goes on where they are stored; it is tried again once that has
-            # cost as much again, and not at every batch.
+            # Look-ups go on in Postgres. The next fetch waits until these have cost as
+            # much again; it is not tried at every batch.
             self._spent_us = 0.0
             raise copy_failed(self._directory, error) from error
         self._fetched_parts = end
@@ -247,7 +247,7 @@ class LazyChunks:
         )
 
     def _read_parts(self, begin: int, end: int) -> Entries:
-        """Read some chunks whole, however the bucket has been merged since.
+        """Read some whole chunks, even if the bucket was merged again since.
 
         Raises:
             RetryableError: ``SEEN_IDS_GONE``.
@@ -274,12 +274,12 @@ class LazyChunks:
         return entries
 
     def _ask(self, hi: U64Array, lo: U64Array) -> tuple[BoolArray, U64Array]:
-        """Look some IDs up in Postgres; tell which are there, and their hashes."""
+        """Look some IDs up in Postgres; tell which were found, and their hashes."""
         stored = self._stored
         is_there = np.zeros(len(hi), dtype=np.bool_)
         hashes = np.full(len(hi), NO_HASH, dtype=np.uint64)
         parts = _parts_of(hi, stored.count)
-        # A part without a chunk has no block set in the filter but by chance.
+        # An ID of a part without a chunk passes the filter only by chance.
         rows = np.flatnonzero(stored.ids[parts])
         if not rows.size:
             return is_there, hashes
@@ -314,7 +314,7 @@ class LazyChunks:
 
 
 def copy_failed(directory: Path, error: OSError) -> RetryableError:
-    """Say that there is no room for a copy of the catalog."""
+    """Return the error for a copy of the catalog that could not be written."""
     return RetryableError(
         "SEEN_ID_COPY_FAILED",
         saw=f"The copy of the seen IDs in {directory} could not be written "
@@ -334,11 +334,11 @@ def _parts_of(hi: U64Array, count: int) -> I64Array:
 def _slices_around(
     hi: U64Array, lo: U64Array, parts: I64Array, stored: StoredChunks
 ) -> Slices:
-    """Return where in its chunk each ID must be, were fingerprints spread evenly.
+    """Return where in its chunk each ID should be, if fingerprints are spread evenly.
 
-    The place of one among n varies by at most half of the root of n, and the slice is
-    3.4 times that to both sides: in one of 1,500 it is not enough, and the whole chunk
-    is read, which costs as much as 500 slices.
+    The standard deviation of a place among n is at most half of the root of n, and the
+    slice reaches 3.4 times that to both sides. One slice in 1,500 is too short; then
+    the whole chunk is read, which costs as much as 500 slices.
     """
     ids = stored.ids[parts]
     share = stretched(hi, stored.count) >> _HALF

@@ -1,7 +1,7 @@
 """What was erased and must not come back: keyed fingerprints of IDs, and positions.
 
-A claim's tasks hold every event against them. With none, that costs nothing; with
-thousands, one look at a table of bits for each event.
+The tasks of a claim compare every event with them. Without tombstones that costs
+nothing; with thousands, it costs one look-up in a table of flags for each event.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.seen_ids.id_hash import from_bytes
 from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array, find_pairs
 
-#: 64 KiB of slots, of which ten thousand IDs take a seventh.
+#: 64 KiB of slots; ten thousand IDs take a seventh of them.
 _SLOT_BITS = 16
 _SLOT_SHIFT = np.uint64(64 - _SLOT_BITS)
 
 
 class Tombstones:
-    """Those of one pipeline, for as long as one claim lasts.
+    """The tombstones of one pipeline, for as long as one claim lasts.
 
     Args:
-        fingerprints: 16 bytes each, sorted and none twice.
-        positions: Of records that were erased, in any order.
+        fingerprints: 16 bytes each, sorted and without repeats.
+        positions: Positions of erased records, in any order.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Tombstones:
 
     @property
     def has_ids(self) -> bool:
-        """Whether an ID was erased, and not positions only."""
+        """Whether an ID was erased, and not only positions."""
         return bool(self._hi.size)
 
     def find_ids(self, fingerprints: U64Array) -> I64Array:

@@ -1,7 +1,7 @@
 """A table of words in a file that is written once, and then mapped, not read.
 
-A file is its columns one after the other, native byte order, 8 bytes a value. It has no
-name, so nothing is left of it when the process ends, in whatever way.
+A file holds its columns one after the other, in native byte order, 8 bytes per value.
+It has no name, so it vanishes when the process ends, in whatever way.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ _WORD_BYTES = 8
 class WordTable:
     """Takes rows from the first to the last, and then shows them.
 
-    They are written as a file is, not through the mapping, where each page that is met
-    for the first time stops the writer: that takes a third longer.
+    Rows are written to the file, not through the mapping: there, the first write to
+    each page stops the writer, which takes a third longer.
 
     Args:
-        directory: Where the file takes its room.
-        columns: Each of them lies in one piece.
-        rows: There may be fewer in the end; at least one.
+        directory: Where the file takes its space.
+        columns: Number of columns; each lies in one piece.
+        rows: Largest number of rows, at least one; there may be fewer in the end.
 
     Raises:
-        OSError: There is no room.
+        OSError: The disk has no room.
 
     Crash:
-        The file is gone with the process.
+        The file vanishes with the process.
     """
 
     def __init__(self, directory: Path, *, columns: int, rows: int) -> None:
         self._shape = (columns, rows)
         self._written = 0
-        # Whoever cleans up may have removed the folder.
+        # A clean-up may have removed the folder.
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory) as file:
-            # That there is no room is found now, and not after an hour of merging.
+            # This fails without disk space now, and not after an hour of merging.
             os.posix_fallocate(file.fileno(), 0, columns * rows * _WORD_BYTES)
             self._descriptor = os.dup(file.fileno())
-        # A table that is given up half written is closed as well.
+        # This also closes a table that is given up half written.
         self._close = weakref.finalize(self, os.close, self._descriptor)
 
     def append(self, columns: Sequence[U64Array]) -> None:
         """Write the next rows.
 
         Raises:
-            OSError: They could not be written; none of them counts.
+            OSError: They could not be written; no row of this call counts.
         """
         count, rows = self._shape
         end = self._written + len(columns[0])
@@ -66,7 +66,7 @@ class WordTable:
         self._written = end
 
     def map(self) -> U64Array:
-        """Show what was written, shape (columns, rows); nothing can be added any more.
+        """Show the rows, shape (columns, rows); after this, no row can be added.
 
         Raises:
             OSError: The file could not be mapped.
