@@ -1,6 +1,6 @@
-"""Fakes of the protocol's ports, and the suite that holds them to their originals.
+"""Fakes of the protocol's ports, and the suite that compares them with Postgres.
 
 ``MemoryHome`` and ``MemoryStage`` let a driver's logic run in one process without a
 server. They are *verified* fakes: ``conformance.CASES`` runs on them and on the
-Postgres adapter alike, so a test that trusts the fake may trust it.
+Postgres adapter alike, so tests can rely on them.
 """

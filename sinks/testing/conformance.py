@@ -6,8 +6,8 @@ Each case is one fact, and takes a fresh harness::
     def test_my_home_conforms(case, my_harness):
         case(my_harness)
 
-After each step a case looks at both sides: at what the home answered, and at what a
-reader of the tables sees.
+After each step a case checks both sides: what the home answered, and what a reader of
+the tables sees.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def only_rows_of_attempts_that_voted_are_published(harness: HomeHarness) -> None
 
 
 def rows_staged_by_an_older_epoch_stay_invisible(harness: HomeHarness) -> None:
-    """Attempt numbers begin anew with each driver and must not be mixed up."""
+    """Each driver starts to count attempts again; the numbers must not be mixed up."""
     old = HomeDriver(harness)
     old.stage(old.plan({P0: 4}))
     new = HomeDriver(harness)
@@ -130,7 +130,7 @@ def a_superseded_driver_is_fenced(harness: HomeHarness) -> None:
 
 
 def a_superseded_driver_is_fenced_even_from_a_replay(harness: HomeHarness) -> None:
-    """The fence comes before the offsets: it may not even learn of its success."""
+    """The fence comes before the offsets: the driver does not learn of its success."""
     old = HomeDriver(harness)
     plan = old.plan({P0: 2})
     tally = old.stage(plan)
@@ -141,7 +141,7 @@ def a_superseded_driver_is_fenced_even_from_a_replay(harness: HomeHarness) -> No
 
 
 def a_driver_whose_claim_was_restored_away_stops(harness: HomeHarness) -> None:
-    """Without its claim a driver cannot publish, although nobody else works."""
+    """Without its claim a driver cannot publish, although no other driver works."""
     driver = HomeDriver(harness)
     plan = driver.plan({P0: 2})
     tally = driver.stage(plan)
@@ -172,7 +172,7 @@ def an_epoch_claimed_again_after_a_restore_is_the_new_drivers(
 
 
 def a_replay_of_a_committed_batch_changes_nothing(harness: HomeHarness) -> None:
-    """Publishing a batch again reports that it is in the tables already."""
+    """Publishing a batch again reports that it is already in the tables."""
     driver = HomeDriver(harness)
     plan = driver.plan({P0: 2, P1: 3})
     tally = driver.stage(plan)
@@ -185,7 +185,7 @@ def a_replay_of_a_committed_batch_changes_nothing(harness: HomeHarness) -> None:
 
 
 def a_gap_is_refused(harness: HomeHarness) -> None:
-    """A batch that starts behind the stored offset would lose events."""
+    """A batch that starts after the stored offset would lose events."""
     _refuse_shifted(harness, {P0: (3, 5)})
 
 
@@ -195,7 +195,7 @@ def an_overlap_is_refused(harness: HomeHarness) -> None:
 
 
 def mixed_partitions_are_refused(harness: HomeHarness) -> None:
-    """A batch of which one partition is past and another is not fits nowhere."""
+    """A batch is refused if only some of its partitions are already committed."""
     _refuse_shifted(harness, {P0: (0, 2), P1: (2, 4)})
 
 
@@ -215,7 +215,7 @@ def _refuse_shifted(
 
 
 def a_partition_without_records_advances(harness: HomeHarness) -> None:
-    """Offsets may hold markers only; the position moves on, no event is made up."""
+    """Offsets may hold only markers; the position moves on, and no event appears."""
     driver = HomeDriver(harness)
     plan = driver.plan({P0: 2, P1: 4})
     tally = driver.stage(plan, [(P0, 0), (P0, 1)])
@@ -230,7 +230,7 @@ def a_partition_without_records_advances(harness: HomeHarness) -> None:
 
 
 def an_empty_batch_is_written_to_the_ledger(harness: HomeHarness) -> None:
-    """A batch without a single record is one more sequence and moves the offsets."""
+    """A batch without records takes a sequence number and moves the offsets."""
     driver = HomeDriver(harness)
     plan = driver.plan({P0: 3})
 
@@ -253,7 +253,7 @@ def a_new_partition_starts_at_zero(harness: HomeHarness) -> None:
 
 
 def refused_rows_are_named_and_nothing_is_published(harness: HomeHarness) -> None:
-    """Exactly the refused positions come back, and staged anew the batch commits."""
+    """Exactly the refused positions come back; staged again, the batch commits."""
     driver = HomeDriver(harness)
     bad = [(P0, 1), (P0, 6), (P1, 0)]
     harness.refuse(bad)
@@ -288,7 +288,7 @@ def missing_staged_rows_are_retryable(harness: HomeHarness) -> None:
 def rows_of_a_zombie_do_not_replace_those_that_a_crash_took(
     harness: HomeHarness,
 ) -> None:
-    """As many rows are there as were voted for, but not of the attempt that voted."""
+    """Staging has as many rows as were voted for, but not of the attempt that voted."""
     driver = HomeDriver(harness)
     plan = driver.plan({P0: 2})
     tally = driver.stage(plan)

@@ -1,4 +1,4 @@
-"""What a suite of the ``Home`` port needs: a harness to bind it to, and a driver."""
+"""What the suites of the ``Home`` port need: a harness to bind to, and a driver."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from sinks.testing.planned_batches import (
 P0 = TopicPartition("events", 0)
 P1 = TopicPartition("events", 1)
 
-#: What the harness must configure its pipeline with.
+#: The harness must configure its pipeline with these values.
 WATERMARK_DELAY_US = 3_000_000
 IDLE_TIMEOUT_US = 60_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerLine:
-    """What the ledger says of one batch."""
+    """What the ledger says about one batch."""
 
     sequence: int
     epoch: int
@@ -41,10 +41,10 @@ class LedgerLine:
 
 
 class HomeHarness(Protocol):
-    """What the cases need beside the port: the tasks' side and a reader's eyes.
+    """What the cases need besides the port: the tasks' side and a reader's view.
 
-    All drivers belong to one pipeline on one empty home database, whose only output
-    is the append table ``RESULTS``, staged under the same name.
+    All drivers belong to one pipeline on one empty home database. Its only output is
+    the append table ``RESULTS``, staged under the same name.
     """
 
     def new_driver(self) -> Home:
@@ -70,7 +70,7 @@ class HomeHarness(Protocol):
         ...
 
     def crash_server(self) -> None:
-        """Empty the staging tables as a crash of the server does."""
+        """Empty the staging tables, like a crash of the server."""
         ...
 
     def make_idle(self, topic_partition: TopicPartition) -> None:
@@ -78,11 +78,11 @@ class HomeHarness(Protocol):
         ...
 
     def undo_newest_claim(self) -> None:
-        """Take the newest claim back, as restoring a backup does."""
+        """Take the newest claim back, like a restore of a backup."""
         ...
 
     def lose_next_answer(self, *, committed: bool) -> None:
-        """Lose the answer to the next COMMIT of a driver, after or before it acts."""
+        """Lose the answer to a driver's next COMMIT, which takes effect or not."""
         ...
 
 

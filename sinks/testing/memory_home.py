@@ -1,11 +1,11 @@
 """A verified fake of the ``Home`` port: a home database in memory.
 
-Several ``MemoryHome`` drivers share one ``MemoryDatabase``. It publishes to append
-tables only and knows no windows, but fences, compares, counts and fails like the
-real one; ``sinks.testing.conformance`` holds the two to the same behaviour.
+Several ``MemoryHome`` drivers share one ``MemoryDatabase``. It publishes only to append
+tables and knows no windows, but it fences, compares, counts and fails like the real
+one; ``sinks.testing.conformance`` holds the two to the same behaviour.
 
-Nothing here is thread-safe or random: who calls decides what happens, and a seed
-therefore reproduces a history.
+Nothing here is thread-safe or random: the caller decides what happens, so a seed
+reproduces a history.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class MemoryDatabase(MemoryServer):
     """The database that the drivers of one pipeline share.
 
     Attributes:
-        state: What is committed.
+        state: The committed state.
         refused: Positions whose rows the result tables refuse.
-        answers_to_lose: What becomes of the next COMMITs of batches.
-        ends_lock_holders: Whether somebody who waits for the pipeline's row outlasts
-            who holds it, whose transaction the server then ends; else it is the one
-            who waits that gives up.
-        staging: Of the home's own share of batches.
+        answers_to_lose: How the next COMMITs of batches lose their answers.
+        ends_lock_holders: Whether the server ends the transaction that holds the
+            pipeline's row when another waits for it; otherwise the waiting one gives
+            up.
+        staging: Staging of the home's own share of batches.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class MemoryDatabase(MemoryServer):
         return MemoryHome(self, driver=self._drivers)
 
     def lock(self, holder: MemoryPublication | None) -> None:
-        """Lock the pipeline's row; None stands for who lets go of it at once.
+        """Lock the pipeline's row; None stands for a caller that unlocks it at once.
 
         Raises:
             RetryableError: Another transaction holds it and does not end.
@@ -87,7 +87,7 @@ class MemoryDatabase(MemoryServer):
         self._lock_holder = holder
 
     def unlock(self, holder: MemoryPublication) -> None:
-        """Let go of the pipeline's row, if it is still this transaction's."""
+        """Unlock the pipeline's row, if this transaction still holds it."""
         if self._lock_holder is holder:
             self._lock_holder = None
 
@@ -97,27 +97,27 @@ class MemoryDatabase(MemoryServer):
         return self._lock_holder is not None
 
     def act_late(self) -> None:
-        """Act on a COMMIT whose client has given up; whoever waits, waits for it."""
+        """Act on a COMMIT whose client has given up; those who want the lock wait."""
         if self._lock_holder is not None and self._lock_holder.is_committing:
             self._lock_holder.act()
 
     def crash(self) -> None:
         """Crash the server: staging is UNLOGGED and comes back empty.
 
-        What was noted since the last commit that waited for the disk is lost.
+        Notes made since the last commit that waited for the disk are lost.
         """
         self._end_transaction()
         self.staging.lose_rows()
         self.state = replace(self.state, noted=self._noted_on_disk)
 
     def restore(self, state: DatabaseState) -> None:
-        """Put a backup back, and drop staging, which no backup holds."""
+        """Restore a backup, and drop staging, which no backup holds."""
         self._end_transaction()
         self.commit(state)
         self.staging.drop()
 
     def commit(self, state: DatabaseState) -> None:
-        """Make a transaction's state the database's, on disk."""
+        """Make a transaction's state that of the database, on disk."""
         self.state = state
         self._noted_on_disk = state.noted
 
@@ -141,7 +141,7 @@ class MemoryHome:
         return self._claim
 
     def holds(self, claim: Claim) -> bool:
-        """Tell whether a claim is this driver's, who may not have made one yet."""
+        """Tell whether a claim is this driver's; False before it has claimed."""
         return self._claim == claim
 
     def claim_epoch(self) -> Epoch:
@@ -151,7 +151,7 @@ class MemoryHome:
         epoch = Epoch(state.newest_epoch + 1)
         database.commit(replace(state, claims={**state.claims, epoch: self._nonce}))
         self._claim = database.state.newest_claim
-        # Two transactions, so that the claim itself never waits.
+        # These are two transactions, so that the claim itself never waits.
         database.arrive("locking the pipeline")
         database.lock(None)
         database.staging.open(epoch)
@@ -188,7 +188,7 @@ class MemoryHome:
 
     def read_decided(self) -> Mapping[str, GlobalId]:
         self._database.arrive("reading the decisions")
-        # Later batches come later, so the newest of each branch is what stays.
+        # Later batches come later, so the newest of each branch stays.
         return {gid.branch: gid for gid in self._database.state.decided}
 
     def note_committed(self, branches: Collection[GlobalId]) -> None:
@@ -201,8 +201,8 @@ class MemoryHome:
 class MemoryPublication:
     """A publish transaction; see ``sinks.protocol.ports.Publication``.
 
-    It works on what was committed when it got the lock, and ends by ``commit``, by
-    leaving its block, or by the server's hand.
+    It works on the state that was committed when it got the lock. It ends by
+    ``commit``, by leaving its block, or when the server ends it.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ class MemoryPublication:
 
     def act(self) -> None:
         """Commit on the server's side."""
-        # A claim needs no lock, so there may be new ones since this one began.
+        # A claim needs no lock, so there may be new claims since this began.
         before = self._database.state
         entry = LedgerEntry(
             sequence=self.terms.sequence,
@@ -322,7 +322,7 @@ class MemoryPublication:
         )
 
     def end(self) -> None:
-        """End the transaction, as the server does with one whose driver is gone."""
+        """End the transaction, as the server does if the driver is gone."""
         self._ended = True
         self.is_committing = False
 
@@ -349,7 +349,7 @@ class MemoryPublication:
         tables = dict(database.state.tables)
         self._keyed = dict(database.state.keyed)
         for table in tally.staged:
-            # A branch beside the home's own moves what is staged under its name.
+            # A branch in another database moves the rows staged under its name.
             if "@" in table:
                 continue
             moved = database.staging.move(

@@ -39,8 +39,8 @@ class LedgerEntry:
 class DatabaseState:
     """Everything that a transaction of the home database can change.
 
-    Never changed in place: a commit puts a new state where the old one was, so that
-    a state that was kept is a backup.
+    It is never changed in place: a commit replaces the old state by a new one, so a
+    state that was kept is a backup.
     """
 
     #: Epoch to the nonce of the driver that claimed it.
@@ -51,15 +51,15 @@ class DatabaseState:
     ledger: tuple[LedgerEntry, ...] = ()
     #: Branches that batches were committed with, in the order of the batches.
     decided: tuple[GlobalId, ...] = ()
-    #: Those of them that were seen committed.
+    #: Those branches that were seen committed.
     noted: frozenset[GlobalId] = frozenset()
     tables: Mapping[str, tuple[Position, ...]] = field(default_factory=dict)
-    #: What a function has counted, by key.
+    #: The count that a function keeps for each key.
     keyed: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def visible_through(self) -> int:
-        """The newest batch that is noted as committed everywhere, with all before."""
+        """The newest batch that is noted as committed everywhere, like all before."""
         unnoted = [gid.sequence for gid in self.decided if gid not in self.noted]
         return min(unnoted, default=len(self.ledger) + 1) - 1
 

@@ -1,12 +1,12 @@
 """A verified fake of the ``Participant`` port: databases in memory with branches.
 
 Several drivers and resolvers share one ``MemoryParticipantDatabase``. Like the fake
-home it publishes to append tables only. What Postgres locks until a transaction ends
-is here the marker's key, which every branch of a batch inserts.
+home it publishes only to append tables. Instead of Postgres' locks, it locks the
+marker's key, which every branch of a batch inserts, until the transaction ends.
 
-Nothing here is thread-safe or random: who calls decides what happens. A branch that
-was begun is worked on when somebody waits for it, or when ``MemoryParticipant.work``
-is called, as if its thread had got that far.
+Nothing here is thread-safe or random: the caller decides what happens. A branch that
+was begun runs when a caller waits for it, or when ``MemoryParticipant.work`` is called,
+as if its thread had got that far.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sinks.testing.memory_server import (
 from sinks.testing.memory_staging import MemoryStaging
 from sinks.testing.planned_batches import Position, staged_for
 
-#: What a branch's marker is unique by.
+#: The unique key of a branch's marker.
 MarkerKey = tuple[str, int, str, SequenceNumber]
 
 
@@ -41,9 +41,9 @@ def marker_key(gid: GlobalId) -> MarkerKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParticipantState:
-    """Everything that survives a crash of the server: also what is prepared.
+    """Everything that survives a crash of the server, including prepared branches.
 
-    Never changed in place, so that a state that was kept is a backup.
+    It is never changed in place, so a state that was kept is a backup.
     """
 
     rows: tuple[Position, ...] = ()
@@ -71,14 +71,13 @@ class MemoryParticipantDatabase(MemoryServer):
 
     Attributes:
         name: Its name in the pipeline.
-        branches: Those that it holds.
-        state: What is on its disk.
-        staging: What tasks have staged there.
+        branches: The branches that it holds.
+        state: The state on its disk.
+        staging: Rows that tasks have staged there.
         refused: Positions whose rows the result table refuses.
-        prepares_to_lose: What becomes of the next PREPARE TRANSACTIONs.
-        finishes_to_lose: What becomes of the next COMMIT or ROLLBACK PREPARED.
-        ever_committed: Every branch that was committed here, whatever was restored
-            since.
+        prepares_to_lose: How the next PREPARE TRANSACTIONs lose their answers.
+        finishes_to_lose: How the next COMMIT or ROLLBACK PREPARED lose their answers.
+        ever_committed: Every branch that was ever committed here, in spite of restores.
     """
 
     def __init__(self, name: str, branches: Sequence[str]) -> None:
@@ -96,13 +95,13 @@ class MemoryParticipantDatabase(MemoryServer):
         self._late_finishes: list[tuple[GlobalId, bool]] = []
 
     def prepare(self, order: BranchOrder) -> None:
-        """Do a branch's whole transaction, up to PREPARE TRANSACTION.
+        """Run a branch's whole transaction, up to PREPARE TRANSACTION.
 
         Raises:
             RowsRejectedError: The result table refuses rows.
-            FatalError: The markers are not those that home has decided.
-            RetryableError: Staged rows are missing, somebody else has the marker's
-                key locked, or the answer to PREPARE was lost.
+            FatalError: The markers differ from home's decisions.
+            RetryableError: Staged rows are missing, another transaction has locked the
+                marker's key, or the answer to PREPARE was lost.
         """
         gid, terms = order.gid, order.terms
         self.arrive("preparing a branch")
@@ -132,7 +131,7 @@ class MemoryParticipantDatabase(MemoryServer):
             raise no_answer("PREPARE TRANSACTION")
 
     def finish(self, gid: GlobalId, *, commit: bool) -> bool:
-        """Do COMMIT PREPARED or ROLLBACK PREPARED; False if nothing has this name.
+        """Run COMMIT PREPARED or ROLLBACK PREPARED; False if no branch has this name.
 
         Raises:
             RetryableError: The answer was lost.
@@ -176,12 +175,12 @@ class MemoryParticipantDatabase(MemoryServer):
         return newest
 
     def crash(self) -> None:
-        """Crash the server: staging comes back empty, what is prepared stays."""
+        """Crash the server: staging comes back empty, prepared branches stay."""
         self._end_transactions()
         self.staging.lose_rows()
 
     def restore(self, state: ParticipantState) -> None:
-        """Put a backup back, with what was prepared then and without staging."""
+        """Restore a backup, with its prepared branches and without staging."""
         self._end_transactions()
         self.state = state
         self.staging.drop()
@@ -213,8 +212,8 @@ class MemoryPreparedBranches:
     """The ``PreparedBranches`` port on a ``MemoryParticipantDatabase``.
 
     Args:
-        database: Where the branches are.
-        pipeline: A claim of the pipeline, whichever.
+        database: The database with the branches.
+        pipeline: Any claim of the pipeline.
     """
 
     def __init__(self, database: MemoryParticipantDatabase, pipeline: Claim) -> None:
@@ -251,7 +250,7 @@ class MemoryParticipant(MemoryPreparedBranches):
         super().__init__(database, claim)
         self._claim = claim
         self._begun: dict[GlobalId, BranchOrder] = {}
-        #: Errors of branches that were worked on, or None, until they are awaited.
+        #: Errors, or None, of branches that have run and were not awaited yet.
         self._worked: dict[GlobalId, Exception | None] = {}
 
     def open(self) -> None:
@@ -262,7 +261,7 @@ class MemoryParticipant(MemoryPreparedBranches):
         self._database.staging.open(self._claim.epoch)
 
     def touched(self, tally: BatchTally, terms: BatchTerms) -> Sequence[str]:
-        del terms  # Windows are what the watermark would settle.
+        del terms  # Only windows would need the watermark.
         return [
             branch
             for branch in self._database.branches
@@ -288,7 +287,7 @@ class MemoryParticipant(MemoryPreparedBranches):
         return self._database.newest_markers(self._claim)
 
     def work(self) -> None:
-        """Let the driver's threads do what was begun, well or badly."""
+        """Let the driver's threads run what was begun, to success or failure."""
         while self._begun:
             gid = next(iter(self._begun))
             order = self._begun.pop(gid)

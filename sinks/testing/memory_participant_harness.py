@@ -1,4 +1,4 @@
-"""Binds the suite of several databases to the fakes."""
+"""Binds the suite for several databases to the fakes."""
 
 from __future__ import annotations
 

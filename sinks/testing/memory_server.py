@@ -10,7 +10,7 @@ from sinks.protocol.errors import FatalError, RetryableError
 
 
 class LostAnswer(Enum):
-    """What becomes of a statement whose answer never reaches its client."""
+    """What happens to a statement whose answer never reaches its client."""
 
     #: The server acts on it.
     ACTED = "acted"
@@ -25,12 +25,12 @@ def _nothing(call: str) -> None:
 
 
 class MemoryServer:
-    """A server that fails as it is told.
+    """A server that fails when a test tells it to.
 
     Attributes:
-        interlude: Called at the beginning of each call, with what it is about: what
-            happens just before. Tests let others work in it, or fail.
-        calls_to_fail: So many calls find the server unreachable.
+        interlude: Called at the beginning of each call, with a description of the call.
+            In it, tests let other actors work, or fail.
+        calls_to_fail: The number of next calls that find the server unreachable.
         happened: Counts the faults that took effect, by name.
     """
 
@@ -43,7 +43,7 @@ class MemoryServer:
         """Begin a call.
 
         Raises:
-            RetryableError: ``POSTGRES_UNREACHABLE``, if it is to fail.
+            RetryableError: ``POSTGRES_UNREACHABLE``, if the call is to fail.
         """
         self.interlude(call)
         if self.calls_to_fail:
@@ -57,7 +57,7 @@ class MemoryServer:
             )
 
     def take_loss(self, losses: deque[LostAnswer], statement: str) -> LostAnswer | None:
-        """Tell what becomes of a statement that arrives now; None for the usual."""
+        """Return how the statement that arrives now loses its answer; usually None."""
         if not losses:
             return None
         lost = losses.popleft()
@@ -66,7 +66,7 @@ class MemoryServer:
 
 
 def lock_not_available(saw: str) -> RetryableError:
-    """Say that somebody waited for a lock in vain."""
+    """Return the error for a transaction that waited for a lock in vain."""
     return RetryableError(
         "POSTGRES_UNAVAILABLE",
         saw=saw,
@@ -76,7 +76,7 @@ def lock_not_available(saw: str) -> RetryableError:
 
 
 def no_answer(statement: str) -> RetryableError:
-    """Say that a connection broke while a statement was under way."""
+    """Return the error for a connection that broke during a statement."""
     return RetryableError(
         "POSTGRES_UNREACHABLE",
         saw=f"The connection was lost during {statement}.",
@@ -86,7 +86,7 @@ def no_answer(statement: str) -> RetryableError:
 
 
 def staging_gone(epoch: int) -> FatalError:
-    """Say that a task's staging tables are not there any more."""
+    """Return the error for a task whose staging tables are gone."""
     return FatalError(
         "STAGING_GONE",
         saw=f"Epoch {epoch} has no staging tables.",
@@ -96,7 +96,7 @@ def staging_gone(epoch: int) -> FatalError:
 
 
 def staged_rows_missing(table: str, *, voted: int, found: int) -> RetryableError:
-    """Say that staging does not hold what the tasks voted for."""
+    """Return the error for staging that lacks rows the tasks voted for."""
     return RetryableError(
         "STAGED_ROWS_MISSING",
         saw=f"The tasks voted for {voted} rows of {table}; staging holds {found}.",

@@ -33,14 +33,14 @@ class MemoryStage:
     """Stages the rows of one driver's batches, split over ``TASKS`` tasks.
 
     Args:
-        database: The home.
+        database: The home database.
         others: Staging of the other databases, by their names.
-        branch_of: Which branch publishes a record.
-        holds_record: Whether a position holds a record; the markers of Kafka's
-            transactions do not.
-        name_attempt: Names what is staged, by the driver's claim.
-        zombies: Whether each task is run twice, the second attempt without a vote,
-            as speculation and lost executors do.
+        branch_of: Returns the branch that publishes a record.
+        holds_record: Tells whether a position holds a record; markers of Kafka's
+            transactions are no records.
+        name_attempt: Names an attempt by its number, under the driver's claim.
+        zombies: Whether each task runs twice, once without a vote, as with speculation
+            or lost executors.
     """
 
     def __init__(  # noqa: PLR0913 - keyword-only; a stage has these
@@ -87,9 +87,9 @@ class MemoryStage:
         return StagedBatch(votes=votes, records_read=len(records))
 
     def stage_keys(self, plan: BatchPlan, tally: BatchTally) -> StagedKeys:
-        """Phase 2b of a function that counts: records by their key, and ticks.
+        """Run phase 2b of a function that counts records by their key, and ticks.
 
-        One that ran twice would count its records twice.
+        If it ran twice, it would count its records twice.
         """
         counts = Counter(self._database.state.keyed)
         records = self._database.staging.voted(plan.key.epoch, tally, RESULTS)
@@ -124,7 +124,7 @@ class MemoryStage:
         return attempt
 
     def copy_without_vote(self, epoch: Epoch, rows: Sequence[Position]) -> None:
-        """Stage rows as an attempt of which nobody hears.
+        """Stage rows as an attempt that never votes.
 
         Raises:
             FatalError: A newer driver has dropped the epoch's staging.

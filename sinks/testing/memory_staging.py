@@ -12,13 +12,13 @@ from sinks.testing.planned_batches import Position
 
 
 class MemoryStaging:
-    """What tasks have staged, by epoch and table."""
+    """The rows that tasks have staged, by epoch and table."""
 
     def __init__(self) -> None:
         self._epochs: dict[Epoch, dict[str, list[tuple[Attempt, Position]]]] = {}
 
     def open(self, epoch: Epoch) -> None:
-        """Make an epoch's staging, empty; that of every other epoch is dropped."""
+        """Make an epoch's empty staging, and drop that of every other epoch."""
         self._epochs = {epoch: {}}
 
     def stage(
@@ -37,11 +37,11 @@ class MemoryStaging:
     def move(
         self, epoch: Epoch, tally: BatchTally, table: str, refused: Collection[Position]
     ) -> tuple[Position, ...]:
-        """Return what a batch moves out of one staging table.
+        """Return the rows that a batch moves out of one staging table.
 
         Raises:
-            RetryableError: There is not what was voted for.
-            RowsRejectedError: The result table refuses some of it.
+            RetryableError: Rows that were voted for are missing.
+            RowsRejectedError: The result table refuses some of them.
         """
         moved = tuple(self.voted(epoch, tally, table))
         voted = tally.staged.get(table, 0)
@@ -66,10 +66,10 @@ class MemoryStaging:
         return [row for attempt, row in rows if attempt in tally.attempts]
 
     def lose_rows(self) -> None:
-        """Come back from a crash of the server."""
+        """Empty all tables, like a crash of the server."""
         for tables in self._epochs.values():
             tables.clear()
 
     def drop(self) -> None:
-        """Come back from a backup, which holds no staging."""
+        """Drop all staging, like a restore: no backup holds staging."""
         self._epochs = {}

@@ -1,7 +1,7 @@
-"""What every ``Participant``, and a home beside it, must do: run on fake and Postgres.
+"""What every ``Participant`` and its home must do; runs on the fake and on Postgres.
 
 Cases are used like those of ``sinks.testing.conformance``. A batch of three offsets
-has one row in the home database and one in each branch of the other.
+has one row in the home database and one in each branch of the other database.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sinks.testing.planned_batches import HOME
 
 
 def a_batch_is_committed_in_every_database(harness: ParticipantHarness) -> None:
-    """Each row is in its database once, nothing stays prepared, readers are told."""
+    """Each row is in its database once; nothing stays prepared; readers see it."""
     driver = BranchDriver.started(harness)
     for sequence in (1, 2):
         assert PublishOutcome.COMMITTED is driver.run()
@@ -36,7 +36,7 @@ def a_batch_is_committed_in_every_database(harness: ParticipantHarness) -> None:
 
 
 def a_batch_for_home_alone_prepares_nothing(harness: ParticipantHarness) -> None:
-    """No branch, no decision about one, no marker."""
+    """There is no branch, no decision about one, and no marker."""
     driver = BranchDriver.started(harness)
     assert PublishOutcome.COMMITTED is driver.run(1)
     assert harness.published(HOME) == [0]
@@ -46,7 +46,7 @@ def a_batch_for_home_alone_prepares_nothing(harness: ParticipantHarness) -> None
 
 
 def what_is_prepared_is_not_seen(harness: ParticipantHarness) -> None:
-    """A prepared branch is listed; its rows and its marker are not there yet."""
+    """A prepared branch is listed; its rows and its marker are not visible yet."""
     driver = BranchDriver.started(harness)
     gids = driver.prepare_batch(decide=False)
     assert gids == driver.participant.list_prepared()
@@ -58,7 +58,7 @@ def what_is_prepared_is_not_seen(harness: ParticipantHarness) -> None:
 def a_committed_branch_shows_its_rows_and_its_marker(
     harness: ParticipantHarness,
 ) -> None:
-    """It can be committed once, also after its staged rows are gone."""
+    """It can be committed once, even after its staged rows are gone."""
     driver = BranchDriver.started(harness)
     first, second = driver.prepare_batch(decide=False)
     harness.empty_staging()
@@ -73,7 +73,7 @@ def a_committed_branch_shows_its_rows_and_its_marker(
 
 
 def a_branch_rolled_back_leaves_nothing(harness: ParticipantHarness) -> None:
-    """No row and no marker; the batch can be prepared under other names."""
+    """No row and no marker stay; the batch can be prepared under other names."""
     driver = BranchDriver.started(harness)
     gids = driver.prepare_batch(decide=False)
     assert [driver.participant.roll_back_prepared(g) for g in gids] == [True, True]
@@ -88,7 +88,7 @@ def a_branch_rolled_back_leaves_nothing(harness: ParticipantHarness) -> None:
 
 
 def a_branch_that_nobody_prepared_is_unknown(harness: ParticipantHarness) -> None:
-    """It is neither committed nor rolled back, and has no marker."""
+    """It can be neither committed nor rolled back, and has no marker."""
     driver = BranchDriver.started(harness)
     with driver.publication() as (_, orders):
         gids = [order.gid for order in orders.values()]
@@ -131,7 +131,7 @@ def branches_of_others_are_neither_listed_nor_touched(
 
 
 def rows_of_older_epochs_stay_behind(harness: ParticipantHarness) -> None:
-    """Attempt numbers begin anew with each driver and must not be mixed up."""
+    """Each driver starts to count attempts again; the numbers must not be mixed up."""
     old = BranchDriver.started(harness)
     old.stage(old.plan(6))
     new = BranchDriver.started(harness)
@@ -166,7 +166,7 @@ def refused_rows_of_a_branch_are_named(harness: ParticipantHarness) -> None:
 
 
 def a_lost_answer_to_prepare_decides_nothing(harness: ParticipantHarness) -> None:
-    """The branch is prepared or not; either way it is finished before the next."""
+    """The branch is prepared or not; in both cases it is finished before the next."""
     driver = BranchDriver.started(harness)
     for acted in (True, False):
         harness.lose_next_answer(Lossy.PREPARE, acted=acted)
@@ -184,7 +184,7 @@ def a_lost_answer_to_prepare_decides_nothing(harness: ParticipantHarness) -> Non
 def a_lost_answer_to_commit_prepared_is_looked_at_again(
     harness: ParticipantHarness,
 ) -> None:
-    """The branch is committed or still prepared; asking again tells which."""
+    """The branch is committed or still prepared; a second call finds out which."""
     driver = BranchDriver.started(harness)
     for acted in (True, False):
         gid, other = driver.prepare_batch(decide=True)
@@ -199,7 +199,7 @@ def a_lost_answer_to_commit_prepared_is_looked_at_again(
 
 
 def a_lost_answer_to_the_decision_counts_once(harness: ParticipantHarness) -> None:
-    """Publishing again commits what was decided, or rolls it back and starts over."""
+    """Publishing again commits a decided batch, or rolls back and starts over."""
     driver = BranchDriver.started(harness)
     for acted in (True, False):
         plan = driver.plan()
@@ -252,7 +252,7 @@ def the_newest_of_each_branch_is_what_was_published_last(
 
 
 def the_next_driver_finishes_what_is_in_doubt(harness: ParticipantHarness) -> None:
-    """What was decided is committed, the rest rolled back."""
+    """It commits decided branches and rolls the rest back."""
     old = BranchDriver.started(harness)
     old.run()
     for decide, rows in ((True, [1, 2, 4, 5]), (False, [1, 2, 4, 5])):
@@ -267,7 +267,7 @@ def the_next_driver_finishes_what_is_in_doubt(harness: ParticipantHarness) -> No
 def the_resolver_leaves_what_the_live_driver_may_decide(
     harness: ParticipantHarness,
 ) -> None:
-    """It commits what is decided, and rolls back once a newer driver works."""
+    """It commits decided branches, and rolls others back once a newer driver works."""
     driver = BranchDriver.started(harness)
     databases = {OTHER: driver.participant}
     decided = driver.prepare_batch(decide=True)
@@ -282,7 +282,7 @@ def the_resolver_leaves_what_the_live_driver_may_decide(
 
 
 def a_participant_that_went_back_is_found_out(harness: ParticipantHarness) -> None:
-    """By the running driver, before it publishes there, and by the next one."""
+    """The running driver finds it before it publishes there, and so does the next."""
     driver = BranchDriver.started(harness)
     driver.run()
     driver.run()
@@ -297,7 +297,7 @@ def a_participant_that_went_back_is_found_out(harness: ParticipantHarness) -> No
 
 
 def a_home_that_went_back_is_found_out(harness: ParticipantHarness) -> None:
-    """What the other database holds would come a second time."""
+    """Otherwise rows that the other database holds would come a second time."""
     driver = BranchDriver.started(harness)
     driver.run()
     driver.run()
@@ -309,7 +309,7 @@ def a_home_that_went_back_is_found_out(harness: ParticipantHarness) -> None:
 
 
 def a_decided_branch_that_is_gone_is_found_out(harness: ParticipantHarness) -> None:
-    """That it is not prepared any more proves nothing without its marker."""
+    """Without its marker, a branch that is no longer prepared proves nothing."""
     driver = BranchDriver.started(harness)
     gid, _ = driver.prepare_batch(decide=True)
     driver.participant.roll_back_prepared(gid)

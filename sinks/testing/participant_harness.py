@@ -1,4 +1,4 @@
-"""What a suite of the ``Participant`` port needs: a harness, and a driver on it."""
+"""What the suite of the ``Participant`` port needs: a harness, and a driver on it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from sinks.testing.planned_batches import (
 #: The one partition of the topic.
 EVENTS = TopicPartition("events", 0)
 
-#: The database beside the home.
+#: The participant.
 OTHER = "billing"
 
-#: Who publishes the rows of ``RESULTS``, in the order of their offsets.
+#: The branches that publish rows of ``RESULTS``, in turn by offset.
 BRANCHES = (HOME, f"{OTHER}.0", f"{OTHER}.1")
 
 
@@ -54,14 +54,14 @@ class Lossy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverPorts:
-    """One driver's views, of which the home has claimed an epoch."""
+    """One driver's views of the databases; its home has claimed an epoch."""
 
     home: Home
     participant: Participant
 
 
 class ParticipantHarness(Protocol):
-    """What the cases need beside the ports: the tasks' side and a reader's eyes.
+    """What the cases need besides the ports: the tasks' side and a reader's view.
 
     All drivers belong to one pipeline on an empty home database and an empty ``OTHER``.
     Its only output is the append table ``RESULTS``, published by ``BRANCHES``.
@@ -90,19 +90,19 @@ class ParticipantHarness(Protocol):
         ...
 
     def empty_staging(self) -> None:
-        """Empty the staging tables of ``OTHER`` as a crash of its server does."""
+        """Empty the staging tables of ``OTHER``, like a crash of its server."""
         ...
 
     def forget_newest_batch(self, database: str) -> None:
-        """Put a database back to before its newest batch, as a restore does."""
+        """Put a database back to before its newest batch, like a restore."""
         ...
 
     def lose_next_answer(self, statement: Lossy, *, acted: bool) -> None:
-        """Lose the answer to such a statement of a driver, after or before it acts."""
+        """Lose the answer to a driver's next statement, which takes effect or not."""
         ...
 
     def await_loss(self) -> None:
-        """Wait until the server has done what it does about the lost statement."""
+        """Wait until the server has acted on the lost statement, or dropped it."""
         ...
 
 
@@ -121,7 +121,7 @@ class BranchDriver:
 
     @classmethod
     def started(cls, harness: ParticipantHarness) -> BranchDriver:
-        """Return one that has settled what others have left."""
+        """Return a driver that has settled what others have left in doubt."""
         driver = cls(harness)
         driver.publisher.start()
         return driver
@@ -136,7 +136,7 @@ class BranchDriver:
         )
 
     def stage(self, plan: BatchPlan) -> BatchTally:
-        """Stage every offset of a plan where it belongs, as one attempt, and vote."""
+        """Stage each offset of a plan in its database, as one attempt, and vote."""
         self._attempts += 1
         attempt = Attempt(self._attempts)
         rows = positions_of(plan.ranges)
@@ -169,7 +169,7 @@ class BranchDriver:
     def order(
         self, publication: Publication, tally: BatchTally, branch: str
     ) -> BranchOrder:
-        """Make an order that no other has the name of."""
+        """Make an order with a global id of its own."""
         self._tries += 1
         gid = GlobalId(
             claim=self.home.claim,
@@ -198,4 +198,4 @@ class BranchDriver:
 
 
 def _nothing() -> None:
-    """Show nobody that the driver lives: the cases do not wait for long."""
+    """Do nothing to show that the driver lives: the cases do not wait for long."""

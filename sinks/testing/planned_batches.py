@@ -13,16 +13,16 @@ from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
 #: The append table that every home under test publishes to, and its staging table.
 RESULTS = "results"
 
-#: Where keyed state is staged: each row is a key and what is counted for it.
+#: Staging table of keyed state: each row is a key and its count.
 KEYED = "keyed_state"
 
-#: How many keys the records are spread over.
+#: Number of keys that the records are spread over.
 KEYS = 3
 
 #: The key that counts ticks.
 TICKS = KEYS
 
-#: The home's own publish transaction, as batches are routed to it.
+#: Name of the home's own publish transaction, for routing.
 HOME = "home"
 
 #: Kafka's id of every topic in these tests.
@@ -62,8 +62,8 @@ def plan_batch(
 
     Args:
         progress: Where the pipeline stands.
-        lengths: How many offsets the batch covers of each partition.
-        epoch: Whose batch it is.
+        lengths: Number of offsets that the batch covers in each partition.
+        epoch: The epoch of its driver.
         spark_batch_id: Spark's number for it; None for a tick.
     """
     starts = {
@@ -91,9 +91,9 @@ def plan_upon(
     """Plan a batch of some offsets, wherever the pipeline stands by then.
 
     Args:
-        basis: What the batch before it leaves.
-        ranges: What it covers.
-        epoch: Whose batch it is.
+        basis: The state that the batch before it leaves.
+        ranges: The offsets that it covers.
+        epoch: The epoch of its driver.
         spark_batch_id: Spark's number for it; None for a tick.
     """
     return BatchPlan(

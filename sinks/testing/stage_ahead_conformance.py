@@ -1,6 +1,6 @@
 """What every ``Home`` must do with a batch that was staged ahead of its turn.
 
-Part of the suite of ``sinks.testing.conformance``.
+These cases are part of the suite of ``sinks.testing.conformance``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RULE = ClockRule(delay_us=WATERMARK_DELAY_US, idle_timeout_us=IDLE_TIMEOUT_US)
 def a_batch_is_published_behind_the_one_it_was_planned_upon(
     harness: HomeHarness,
 ) -> None:
-    """What a plan works out is what the home stands at after the batch."""
+    """The state that a plan computes is the home's state after the batch."""
     driver = HomeDriver(harness)
     plan = driver.plan({P0: 3})
     tally = driver.stage(plan)
@@ -47,7 +47,7 @@ def a_batch_is_published_behind_the_one_it_was_planned_upon(
 def a_batch_is_refused_while_the_one_before_it_is_not_published(
     harness: HomeHarness,
 ) -> None:
-    """Whatever has become of that one: it cannot be left out."""
+    """Whatever happened to the batch before, it cannot be left out."""
     driver = HomeDriver(harness)
     plan = driver.plan({P0: 3})
     tally = driver.stage(plan)
@@ -63,7 +63,7 @@ def a_batch_is_refused_while_the_one_before_it_is_not_published(
 
 
 def _plan_behind(driver: HomeDriver, plan: BatchPlan, tally: BatchTally) -> BatchPlan:
-    """Plan three more offsets, upon what a batch will leave."""
+    """Plan three more offsets, on the state that a batch will leave."""
     (before,) = plan.ranges
     covered = OffsetRange(
         topic_partition=P0,

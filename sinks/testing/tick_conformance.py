@@ -37,7 +37,7 @@ def a_tick_moves_the_sequence_and_no_offset(harness: HomeHarness) -> None:
 
 
 def a_tick_published_again_changes_nothing(harness: HomeHarness) -> None:
-    """It is recognised by the sequence, having no offsets."""
+    """It is recognised by its sequence, since it has no offsets."""
     driver = HomeDriver(harness)
     plan = driver.plan({})
     driver.publish(plan, NOTHING_STAGED)
@@ -49,7 +49,7 @@ def a_tick_published_again_changes_nothing(harness: HomeHarness) -> None:
 
 
 def a_tick_behind_a_later_batch_is_refused(harness: HomeHarness) -> None:
-    """What it was worked out from is not the pipeline's state any more."""
+    """The state that it was computed from is no longer the pipeline's."""
     driver = HomeDriver(harness)
     plan = driver.plan({})
     driver.run({P0: 1})
@@ -59,7 +59,7 @@ def a_tick_behind_a_later_batch_is_refused(harness: HomeHarness) -> None:
 
 
 def a_superseded_driver_may_not_tick(harness: HomeHarness) -> None:
-    """The fence holds for batches without events as well."""
+    """The fence also holds for batches without events."""
     old = HomeDriver(harness)
     plan = old.plan({})
     HomeDriver(harness)
@@ -67,7 +67,7 @@ def a_superseded_driver_may_not_tick(harness: HomeHarness) -> None:
 
 
 def a_tick_lets_an_idle_partition_go(harness: HomeHarness) -> None:
-    """Time that passes without events moves the watermark when somebody asks."""
+    """A tick moves the watermark after time has passed without events."""
     driver = HomeDriver(harness)
     driver.run({P0: 20, P1: 1})
     harness.make_idle(P1)
@@ -82,7 +82,7 @@ def a_tick_lets_an_idle_partition_go(harness: HomeHarness) -> None:
 def a_tick_that_closes_moves_the_watermark_to_where_it_is_told(
     harness: HomeHarness,
 ) -> None:
-    """Later batches leave it there, however far behind their events are."""
+    """Later batches leave it there, however old their events are."""
     driver = HomeDriver(harness)
     driver.run({P0: 3})
     before_us = driver.home.read_progress().watermark_us

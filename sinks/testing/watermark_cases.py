@@ -1,4 +1,4 @@
-"""What every ``Home`` must do with the watermark; a part of ``conformance``."""
+"""What every ``Home`` must do with the watermark; cases of ``conformance``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sinks.testing.home_harness import (
 )
 from sinks.testing.planned_batches import event_time_us
 
-#: An event so far ahead that no clock of a server has come to it.
+#: An event so far ahead that no server's clock has reached it.
 _FAR_AHEAD = 10**10
 
 
@@ -27,7 +27,7 @@ def the_watermark_is_the_slowest_partitions(harness: HomeHarness) -> None:
 
 
 def the_watermark_never_goes_back(harness: HomeHarness) -> None:
-    """A partition that joins with old events does not reopen what was settled."""
+    """A new partition with old events does not move the watermark back."""
     driver = HomeDriver(harness)
     driver.run({P0: 50})
     before = driver.home.read_progress().watermark_us
@@ -38,7 +38,7 @@ def the_watermark_never_goes_back(harness: HomeHarness) -> None:
 
 
 def an_idle_partition_leaves_the_minimum(harness: HomeHarness) -> None:
-    """A partition without events for long does not hold every window open."""
+    """A partition long without events does not hold every window open."""
     driver = HomeDriver(harness)
     driver.run({P0: 20, P1: 1})
     harness.make_idle(P1)
@@ -64,7 +64,7 @@ def with_every_partition_idle_the_watermark_stays(harness: HomeHarness) -> None:
 
 
 def a_partition_that_was_just_met_holds_the_watermark(harness: HomeHarness) -> None:
-    """One that is merely slower to begin does not find its first events late."""
+    """The first events of a partition that begins later are not late."""
     driver = HomeDriver(harness)
     driver.run({P0: 50, P1: 0})
     assert driver.home.read_progress().watermark_us is None
@@ -107,7 +107,7 @@ def a_partition_that_is_added_holds_the_watermark_where_it_is(
 
 
 def the_watermark_survives_a_restart(harness: HomeHarness) -> None:
-    """The next driver goes on from it, with the clocks of all partitions."""
+    """The next driver continues from it, with the clocks of all partitions."""
     former = HomeDriver(harness)
     former.run({P0: 50, P1: 10})
 

@@ -1,4 +1,4 @@
-"""An alert, and what is to be told of it."""
+"""An alert, and its notifications."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from uuid import UUID
 
 
 class Severity(StrEnum):
-    """Whether somebody is woken."""
+    """Whether an alert wakes the operator."""
 
     PAGE = "page"
     WARNING = "warning"
 
 
 class About(StrEnum):
-    """What a notification tells of its alert."""
+    """What a notification reports about its alert."""
 
     FIRING = "firing"
     RESOLVED = "resolved"
@@ -29,14 +29,13 @@ class Alert:
     Attributes:
         rule: Its name.
         pipeline: Its name.
-        severity: Of the rule.
+        severity: The rule's severity.
         since: When the condition was first seen to hold, by the database's clock.
         mark: Where the pipeline stood then, for conditions that compare with that.
-        value: The number that the rule compares, when last seen; its unit is the
-            condition's.
-        told: The condition in a sentence, when last seen.
-        observed_at: When that was.
-        fired_at: None while it has not held for as long as the rule asks.
+        value: The number that the rule compares, as last seen, in the condition's unit.
+        told: The condition in a sentence, as last seen.
+        observed_at: When it was last seen.
+        fired_at: When it fired; None until it has held for as long as the rule asks.
     """
 
     rule: str
@@ -51,22 +50,22 @@ class Alert:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What at most one lasting alert has."""
+        """Identity of a lasting alert: at most one has it."""
         return self.pipeline, self.rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """One thing that a channel is to be told, once if all goes well.
+    """A message to a channel, sent once if all goes well.
 
     Attributes:
-        channel: Its name.
-        about: What it tells.
+        channel: The channel's name.
+        about: What it reports.
         failures: How often in a row the channel has not taken it.
-        is_repeat: The channel has taken it before, and forgets.
-        alert_id: Of the alert; the same in each notification of it.
-        resolved_at: None while the alert lasts.
-        now: The database's clock when it was read.
+        is_repeat: Whether the channel has taken it before, and forgets.
+        alert_id: The alert's id, the same in each notification about it.
+        resolved_at: When the alert ended; None while it lasts.
+        now: The database's clock when the notification was read.
     """
 
     channel: str
@@ -86,5 +85,5 @@ class Notification:
 
     @property
     def id(self) -> str:
-        """What all sendings of this notification share, and no other has."""
+        """Unique id of this notification, the same each time it is sent."""
         return f"{self.alert_id}/{self.about.value}"

@@ -1,8 +1,9 @@
 """The alerts service's session with the home database, and the lock that makes it one.
 
-What has changed and what is to be told of it are one transaction. A notification is
-read only through the session that holds the lock, so two services never send the same
-one unless the first was silent for so long that the server ended its session.
+One transaction writes a change of an alert together with its notifications. A
+notification is read only through the session that holds the lock. So two services never
+send the same one, unless the first was silent so long that the server ended its
+session.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from sinks.protocol.errors import RetryableError
 
 _SQL = load_statements("sinks.postgres.alerting", "alerting.sql")
 
-#: Any number will do; it must only be the same for every Tallyweir.
+#: An arbitrary number; it must be the same for every Tallyweir.
 ADVISORY_LOCK = 7_255_946_013
-#: A service that has not asked for anything for so long loses its lock. Longer than
-#: anything that it does between two questions.
+#: A service that sends no statement for so long loses its lock. This is longer than it
+#: ever takes between two statements.
 IDLE_TIMEOUT_S = 120.0
 #: How long an alert is kept after its end.
 KEPT_DAYS = 90
@@ -34,7 +35,7 @@ _Connection = psycopg.Connection[TupleRow]
 
 
 class AlertBook(LockedSession):
-    """A ``LockedSession``, with what the service reads and writes through it."""
+    """A ``LockedSession``, with the reads and writes of the alerts service."""
 
     def __init__(self, dsn: str, *, idle_timeout_s: float = IDLE_TIMEOUT_S) -> None:
         super().__init__(
@@ -45,7 +46,7 @@ class AlertBook(LockedSession):
         )
 
     def read_lasting(self) -> dict[UUID, Alert]:
-        """Return the alerts that last, those included that have not fired yet."""
+        """Return the alerts that last, including those that have not fired yet."""
 
         def read(connection: _Connection) -> dict[UUID, Alert]:
             with connection.cursor(row_factory=dict_row) as cursor:
@@ -66,20 +67,20 @@ class AlertBook(LockedSession):
         changed: Mapping[UUID, tuple[Alert, Sequence[str]]],
         ended: Mapping[UUID, datetime],
     ) -> None:
-        """Write what has changed, and what is to be told of it, in one transaction.
+        """Write changes of alerts and their notifications in one transaction.
 
         Args:
-            begun: New alerts, each with the channels that are told that it fires; none
-                where it has not fired yet.
-            changed: The same of alerts that last; no channels where nothing is news.
-            ended: When alerts ended. One that never fired is forgotten.
+            begun: New alerts, each with the channels to notify that it fires; no
+                channels if it has not fired yet.
+            changed: The same for alerts that last; no channels if there is no news.
+            ended: When alerts ended. An alert that never fired is deleted.
 
         Raises:
             RetryableError: ``ALERT_CHANGED``, or the server did not answer.
 
         Crash:
-            Before the commit nothing has changed, and the next look finds the same.
-            After it, what is to be sent is known, and sent by whoever comes next.
+            Before the commit nothing has changed, and the next check finds the same.
+            After it, the notifications are stored, and the next service sends them.
         """
 
         def write(connection: _Connection) -> None:
@@ -107,12 +108,12 @@ class AlertBook(LockedSession):
     def read_due(
         self, channels: Sequence[str], *, forgetful: Sequence[str], rows_max: int
     ) -> list[Notification]:
-        """Read what is to be sent now, the longest due first.
+        """Read the notifications to send now, the longest due first.
 
         Args:
-            channels: Those that can be told at all.
-            forgetful: Those among them that must be told again while an alert lasts.
-            rows_max: How many at most.
+            channels: Channels that can be notified at all.
+            forgetful: Those channels that must be notified again while an alert lasts.
+            rows_max: Largest number of notifications.
         """
         values = {
             "channels": list(channels),
@@ -139,11 +140,12 @@ class AlertBook(LockedSession):
         """Note that a channel has taken a notification.
 
         Args:
-            told: What it took.
-            again_s: When a channel that forgets is told again.
+            told: The notification.
+            again_s: Seconds until a channel that forgets is notified again.
 
         Crash:
-            Before the commit it is sent once more, under the same ID; after it, not.
+            Before the commit the notification is sent once more, under the same ID;
+            after it, it is not.
         """
         self._note("delivered", told, again_s=again_s)
 

@@ -1,4 +1,4 @@
-"""Which alerts fire now, as the alerts service has written it down."""
+"""Which alerts fire now, as the alerts service has recorded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FiringAlert:
 
 
 def read_firing(connection: Connection[TupleRow]) -> tuple[FiringAlert, ...]:
-    """Read what fires, by pipeline, those that wake somebody first.
+    """Read the firing alerts, by pipeline, those that wake the operator first.
 
     Raises:
         ConfigurationError: ``LEDGER_MISSING``, or a table may not be read.

@@ -1,4 +1,4 @@
-"""What rules ask of pipelines, beside what the overview has."""
+"""Facts about pipelines that rules need besides the overview."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.alerting", "alerting.sql")
 
-#: How many of the newest batches a share of dead letters looks at, at the most: the
-#: query must stay cheap where a driver publishes fifty a second.
+#: Largest number of newest batches that a share of dead letters covers: the query must
+#: stay cheap if a driver publishes fifty batches a second.
 BATCHES_MAX = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineFacts:
-    """Of one pipeline.
+    """Facts about one pipeline.
 
     Attributes:
-        in_doubt_s: Since the oldest batch was decided that is not noted as committed
-            in every database; 0 without one.
-        dead_shares: Dead letters among the records read, by the span looked at.
+        in_doubt_s: Seconds since the decision of the oldest batch that is not noted as
+            committed in every database; 0 without one.
+        dead_shares: Share of dead letters among the records read, by span of time.
     """
 
     in_doubt_s: float
@@ -39,8 +39,8 @@ def read_pipeline_facts(
     """Read the facts of all pipelines from one snapshot, by pipeline.
 
     Args:
-        connection: To the home, not inside of a transaction.
-        spans: Over which shares of dead letters are wanted.
+        connection: To the home, outside of a transaction.
+        spans: Spans of time over which shares of dead letters are wanted.
 
     Raises:
         ConfigurationError: A table may not be read.

@@ -1,1 +1,1 @@
-"""Databases beside the home: prepared branches, and who finishes them."""
+"""Participants: their branches, how these are prepared, and how they are finished."""

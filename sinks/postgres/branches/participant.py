@@ -1,7 +1,7 @@
 """A database that publishes branches of batches: the ``Participant`` port.
 
-Each branch has a connection and a thread of its own, so that all of them, and the
-home's own share, are worked on at the same time.
+Each branch has its own connection and thread, so that all branches and the home's own
+share are worked on at the same time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from sinks.protocol.votes import BatchTally
 _PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
 _SQL = load_statements("sinks.postgres.branches", "participant.sql")
 
-#: How often the home's transaction is shown to be alive while branches are awaited.
+#: How often the driver shows the home that it lives while it waits for branches.
 _MEANWHILE_S = 5.0
 
 _PREPARED = "PREPARE TRANSACTION"
@@ -57,11 +57,11 @@ class PostgresParticipant(PostgresPreparedBranches):
     """One driver's view of a database that takes part in its batches.
 
     Args:
-        dsn: Of that database.
-        database: Its name in the pipeline; ``home`` for branches that are published
-            on the home server in parallel.
+        dsn: Connection string of that database.
+        database: Its name in the pipeline; ``home`` for branches that are published in
+            parallel in the home database.
         layout: The pipeline's tables.
-        claim: The driver's.
+        claim: The driver's claim.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class PostgresParticipant(PostgresPreparedBranches):
         self._layout = layout
         self._claim = claim
         self._branches = layout.branches_in(database)
-        # The home has made, and tidies, what its own branches work with.
+        # The home makes and tidies the tables that its own branches work with.
         self._is_home = database == HOME
         self._installation = None if self._is_home else claim.installation
         name = application_name(claim.pipeline_number, claim.epoch)
@@ -94,13 +94,13 @@ class PostgresParticipant(PostgresPreparedBranches):
         )
         self._threads = ThreadPoolExecutor(len(self._branches) or 1, database)
         self._preparing: dict[GlobalId, Future[None]] = {}
-        #: When a branch's windows are to be shown next, as far as it is known.
+        #: When a branch's windows are next due to be shown, as far as known.
         self._shows_at_us: dict[str, int | None] = {}
 
     def open(self) -> None:
-        """Check that the database can take part, and make the markers' table exist.
+        """Check that the database can take part, and create the markers' table.
 
-        Then what is in doubt can be settled.
+        After that, branches in doubt can be settled.
 
         Raises:
             ConfigurationError: The login was refused, a privilege is missing, or as
@@ -108,7 +108,7 @@ class PostgresParticipant(PostgresPreparedBranches):
             RetryableError: The database did not answer.
 
         Crash:
-            Each migration is one transaction; for the check, see there.
+            Each migration is one transaction; for the check, see ``check_participant``.
         """
         outputs = (
             o for o in self._layout.outputs if set(o.branches) & set(self._branches)
@@ -119,7 +119,7 @@ class PostgresParticipant(PostgresPreparedBranches):
         migrate_participant(self._dsn)
 
     def create_tables(self) -> None:
-        """Make result tables and staging; what is in doubt is settled before.
+        """Make result tables and staging, after branches in doubt are settled.
 
         Raises:
             ConfigurationError: A table exists with other columns, or is another
@@ -161,7 +161,7 @@ class PostgresParticipant(PostgresPreparedBranches):
         self._staging.drop_superseded()
 
     def touched(self, tally: BatchTally, terms: BatchTerms) -> Sequence[str]:
-        """Name the branches that have rows, or windows to be settled or shown.
+        """Name the branches that have rows, or windows to settle or show.
 
         Raises:
             RetryableError: The database did not answer.
@@ -179,10 +179,10 @@ class PostgresParticipant(PostgresPreparedBranches):
         ]
 
     def _has_windows_to_show(self, branch: str, planned_at_us: int) -> bool:
-        """Tell whether a window has waited for as long as its output lets it.
+        """Tell whether a window has waited as long as its output allows.
 
-        Until a branch takes part it can wait for no other moment, so the database is
-        asked once.
+        The moment cannot change until the branch takes part again, so the database is
+        asked only once.
         """
         if branch not in self._shows_at_us:
             self._shows_at_us[branch] = self._read_shows_at_us(branch)
@@ -190,7 +190,7 @@ class PostgresParticipant(PostgresPreparedBranches):
         return shows_at_us is not None and shows_at_us <= planned_at_us
 
     def _read_shows_at_us(self, branch: str) -> int | None:
-        """Read when the first of a branch's windows is to be shown; None for never."""
+        """Read when the first of a branch's windows is due; None if no window is."""
         waiting = {
             output.table: output.early_us
             for output in self._layout.outputs_of(branch)
@@ -220,10 +220,10 @@ class PostgresParticipant(PostgresPreparedBranches):
         """Start to move a branch's rows in its thread.
 
         Crash:
-            The branch is prepared or not; undecided, it is rolled back by the next
-            driver or by the resolver.
+            The branch is prepared or not; if it is undecided, the next driver or the
+            resolver rolls it back.
         """
-        # Whether it is committed or not, it is asked anew what waits after it.
+        # Whether or not it is committed, its waiting windows must be read again.
         self._shows_at_us.pop(order.gid.branch, None)
         own = staging_tables(self._layout, order.gid.branch)
         self._staging.note_published(
@@ -242,19 +242,19 @@ class PostgresParticipant(PostgresPreparedBranches):
         preparing.result()
 
     def await_quiet(self) -> None:
-        """Wait until no branch is being prepared any more, well or badly."""
+        """Wait until no branch is being prepared, whether it succeeded or failed."""
         wait(self._preparing.values())
         self._preparing.clear()
 
     def tidy(self) -> None:
-        """Empty staging when much lies in it; best effort, and safe at any time."""
+        """Empty staging when it is large; best effort, and safe at any time."""
         try:
             self._staging.tidy()
         except RetryableError:
             return
 
     def close(self) -> None:
-        """Close every connection, after what is being worked on has ended."""
+        """Close every connection, after all running work has ended."""
         self._threads.shutdown(wait=True)
         for session in (self._session, *self._sessions.values()):
             session.close()
@@ -312,7 +312,7 @@ class PostgresParticipant(PostgresPreparedBranches):
         }
         connection.execute(_PUBLISH["begin_settings"])
         row = connection.execute(_SQL["newest_marker"], values).fetchone()
-        # A database that was restored under a running driver is found out here.
+        # This detects a database that was restored under a running driver.
         compare_history(
             gid.branch,
             decided=terms.decided.get(gid.branch),

@@ -1,7 +1,8 @@
-"""Refuses a database that could not prepare branches, before a batch finds out.
+"""Refuses a database that cannot prepare branches, before a batch fails there.
 
-At PREPARE TRANSACTION all work of a batch is done; whatever makes it fail then makes
-every batch fail. So each start asks the server, and tries on the real tables.
+PREPARE TRANSACTION comes when all work of a batch is done, and a cause that makes it
+fail then makes every batch fail. So each start asks the server, and tries PREPARE on
+the real tables.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ _SLOTS_PER_BRANCH = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """What a server says of itself."""
+    """What a server reports about itself."""
 
     is_standby: bool
     #: ``max_prepared_transactions``.
     slots: int
-    #: Prepared transactions on the server that are not of the asker's scope.
+    #: Prepared transactions on the server that do not belong to the asking pipeline.
     slots_of_others: int
     role: str
     is_superuser: bool
-    #: Process that answered; the connection may have been promised another.
+    #: Process that answered; a pooler may have announced another one.
     backend: int
 
 
@@ -53,15 +54,15 @@ def check_participant(
 ) -> None:
     """Make sure that a driver can prepare its branches in a database.
 
-    Leaves nothing behind.
+    The check leaves no trace.
 
     Args:
-        dsn: Of the database.
+        dsn: Connection string of the database.
         database: Its name in the pipeline.
-        outputs: Those that publish there; a table that does not exist yet is made
-            without anything that could hinder.
-        branches: How many of a batch may be prepared there at once.
-        claim: The driver's.
+        outputs: The outputs that publish there. A table that does not exist yet is
+            not tried: the driver will make it without triggers.
+        branches: Largest number of a batch's branches prepared there at once.
+        claim: The driver's claim.
 
     Raises:
         ConfigurationError: ``POSTGRES_STANDBY``, ``POOLER_TRANSACTION_MODE``,
@@ -70,8 +71,8 @@ def check_participant(
         RetryableError: The server does not answer.
 
     Crash:
-        A trial may stay prepared, under a global id of the claim with sequence 0,
-        which is nobody's batch: whoever settles what is in doubt rolls it back.
+        A trial may stay prepared, under a global id of the claim with sequence 0. No
+        batch has this sequence, so the next driver or the resolver rolls it back.
     """
     with (
         translated(f"looking into {database}"),
@@ -90,11 +91,12 @@ def check_participant(
 def check_distinct(dsns: Mapping[str, str]) -> None:
     """Refuse two names for one database.
 
-    Two branches would share what each of them makes there, and whoever comes second
-    would drop the first one's staging.
+    Otherwise the two would share the tables that each makes there, and the second would
+    drop the first one's staging.
 
     Args:
-        dsns: Of every database of a pipeline by name, the home included.
+        dsns: Connection strings of all databases of a pipeline by name, including the
+            home.
 
     Raises:
         ConfigurationError: ``DATABASE_TWICE``.
@@ -120,11 +122,11 @@ def check_distinct(dsns: Mapping[str, str]) -> None:
 
 
 def read_server(connection: _Connection, prefix: str) -> ServerFacts:
-    """Ask a server what it is.
+    """Ask a server about itself.
 
     Args:
-        connection: To it, in autocommit.
-        prefix: What the asker's own global ids begin with.
+        connection: To the server, in autocommit.
+        prefix: Common prefix of the asking pipeline's global ids.
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         row = cursor.execute(_SQL["server_facts"], {"prefix": prefix}).fetchone()
@@ -149,7 +151,7 @@ def check_primary(database: str, facts: ServerFacts) -> None:
 
 
 def read_logins_in_ledger(connection: _Connection) -> list[str]:
-    """Name the logins that find, and make, tables without a schema in the ledger's."""
+    """Name the logins whose tables without a schema are in the ledger's schema."""
     return [login for (login,) in connection.execute(_SQL["logins_in_ledger"])]
 
 
@@ -185,7 +187,7 @@ def slots_needed(facts: ServerFacts, branches: int) -> int:
 def check_owner(
     database: str, connection: _Connection, facts: ServerFacts, prefix: str
 ) -> None:
-    """Refuse a role that cannot finish what is in doubt.
+    """Refuse a role that cannot finish branches in doubt.
 
     Raises:
         ConfigurationError: ``BRANCH_OWNER``.
@@ -203,8 +205,9 @@ def check_pooler(
 ) -> None:
     """Refuse a pooler that gives each transaction another server session.
 
-    A pooler cannot promise the process that a session will have. When the promise
-    was wrong, two connections whose transactions overlap show in which mode it works.
+    A pooler cannot know in advance which process will serve a session. If the announced
+    process was wrong, two connections with overlapping transactions show the pooler's
+    mode.
 
     Raises:
         ConfigurationError: ``POOLER_TRANSACTION_MODE``.
@@ -231,8 +234,9 @@ def changes_sessions(before: int, others: int, after: int) -> bool:
 
     Args:
         before: The process that served a first connection's transaction.
-        others: That of a second connection's transaction, begun after that.
-        after: That of the first connection's next one, while the second's is open.
+        others: The process of a second connection's transaction, begun after that.
+        after: The process of the first connection's next transaction, while the
+            second's is open.
     """
     return others == before or before != after
 
@@ -249,13 +253,13 @@ def try_tables(
 
     Args:
         database: Its name in the pipeline.
-        connection: To it, in autocommit.
-        writes: Tables, and whether their rows are updated as well.
-        claim: Names the trials.
-        hold: As ``PrepareTrial`` calls it.
+        connection: To the database, in autocommit.
+        writes: Tables, and whether their rows are also updated.
+        claim: The claim in the trials' global ids.
+        hold: See ``PrepareTrial``.
 
     Returns:
-        Why a table could not be tried, a sentence for each.
+        A sentence for each table that could not be tried, with the reason.
 
     Raises:
         ConfigurationError: ``PREPARE_REFUSED`` or ``POSTGRES_PERMISSION``.
@@ -265,7 +269,7 @@ def try_tables(
     for table, is_updated in writes.items():
         gid = GlobalId(
             claim=claim,
-            # Batches are counted from 1, so nobody can ever decide this.
+            # Batches are counted from 1, so this can never be decided.
             sequence=SequenceNumber(0),
             branch=f"{database}.0",
             attempt=next(attempts),

@@ -1,8 +1,8 @@
 """Tries on a user's table whether a transaction that writes to it can be prepared.
 
-Postgres refuses to prepare what did more than change rows: sent a NOTIFY, touched a
-temporary table, opened a cursor WITH HOLD. A trigger of the user's may do all of
-these, and only a row shows it.
+Postgres refuses to prepare a transaction that sent a NOTIFY, touched a temporary table
+or opened a cursor WITH HOLD. A user's trigger may do any of these, and only a written
+row shows it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BRANCH = load_statements("sinks.postgres.branches", "participant.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 
-#: Holds a table of a database, by its name.
+#: Holds a table; takes a connection, the database's name and the table's.
 Hold = Callable[[_Connection, str, str], None]
 
 #: A value for each category of types in ``pg_type``, as text that Postgres reads.
@@ -47,7 +47,7 @@ _SMALLINT_MAX = 32_767
 
 
 def hold_nothing(_connection: _Connection, _database: str, _table: str) -> None:
-    """Try whatever table there is, as a driver does, which writes to it anyway."""
+    """Accept any table, as a driver does, which writes to it anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +56,16 @@ class FillableColumn:
 
     name: str
     is_required: bool
-    #: Of its type, as in ``pg_type.typcategory``.
+    #: Category of its type, as in ``pg_type.typcategory``.
     category: str
-    #: Its type's own name.
+    #: Name of its type.
     kind: str
-    #: Of an enumeration.
+    #: First label, if the type is an enumeration.
     first_label: str | None
 
     @property
     def plain(self) -> str | None:
-        """A value that most constraints accept; None for a type without any."""
+        """A value that most constraints accept; None for a type without one here."""
         if self.kind == "uuid":
             return str(uuid.uuid4())
         of_category = self.first_label or _BY_CATEGORY.get(self.category)
@@ -84,15 +84,15 @@ class FillableColumn:
 
 
 class PrepareTrial:
-    """One row in one table, prepared and rolled back; nothing of it is ever seen.
+    """One row in one table, prepared and rolled back; it is never visible.
 
-    Sequences that the table draws from move on, as by any transaction that is rolled
+    Sequences that the table draws from move on, as with any transaction that is rolled
     back.
 
     Args:
         connection: In autocommit.
         database: Its name in the pipeline.
-        table: The user's.
+        table: The user's table.
         is_updated: Whether the pipeline updates rows of the table.
         hold: Called before a row is tried; refuses a table by ``ConfigurationError``.
     """
@@ -118,17 +118,17 @@ class PrepareTrial:
         }
 
     def run(self, gid: GlobalId) -> str | None:
-        """Do it, if the table exists.
+        """Run the trial, if the table exists.
 
         Args:
-            gid: Under which the trial is prepared; nobody may ever decide it.
+            gid: The global id for the trial; no batch may ever decide it.
 
         Returns:
-            Why it could not be tried; None if it was, or if there is no table.
+            Why the table could not be tried; None if it was, or if it does not exist.
 
         Raises:
             ConfigurationError: ``PREPARE_REFUSED``, or ``POSTGRES_PERMISSION``.
-            TallyweirError: As ``translate`` finds; a batch would fail like this.
+            TallyweirError: As ``translate`` finds; a batch would fail in the same way.
 
         Crash:
             The trial may stay prepared; see ``check_participant``.
@@ -163,12 +163,12 @@ class PrepareTrial:
         except ConfigurationError as error:
             return error.saw.removesuffix(".")
         except psycopg.errors.InsufficientPrivilege:
-            # To append takes no right to keep a table from being altered meanwhile.
+            # Appending needs no right to lock the table against alterations.
             return "this login may insert into it, and not hold it"
         return None
 
     def _write_any(self, *, is_row_secured: bool) -> str | None:
-        """Write a row that the table accepts; return the first refusal if none is."""
+        """Write a row that the table accepts; otherwise return the first refusal."""
         refusal = None
         columns = self._read_columns()
         for statement, values in self._rows(columns):
@@ -177,7 +177,7 @@ class PrepareTrial:
                     if self._write(statement, values, columns[0]):
                         return None
             except psycopg.Error as error:
-                # A policy refuses rows, and who appends may lack the right to read.
+                # A policy may refuse rows, and an appending role may not read.
                 is_refused = is_row_rejection(error) or (
                     isinstance(error, psycopg.errors.InsufficientPrivilege)
                     and (is_row_secured or not values)
@@ -195,9 +195,9 @@ class PrepareTrial:
     def _rows(
         self, columns: Sequence[FillableColumn]
     ) -> Iterator[tuple[sql.Composed, list[str]]]:
-        """Offer rows: made up, then the copy of one that is there.
+        """Yield rows to try: made-up ones, then a copy of an existing row.
 
-        The first has a value in every column, for conditional triggers to look at.
+        The first has a value in every column, so that conditional triggers run.
         """
         rare = [(c.name, c.rare) for c in columns]
         plain = [(c.name, c.plain) for c in columns]
@@ -218,7 +218,7 @@ class PrepareTrial:
     def _write(
         self, statement: sql.Composed, values: Sequence[str], first: FillableColumn
     ) -> bool:
-        """Write one row as the pipeline would; tell whether there was one to write."""
+        """Write one row as the pipeline would; False if there was no row to write."""
         if self._is_updated:
             statement = sql.SQL(" ").join([statement, _SQL["returning_place"]])
         written = self._connection.execute(statement, values)
@@ -241,7 +241,7 @@ class PrepareTrial:
         except psycopg.errors.FeatureNotSupported as error:
             raise self._refused(error.diag) from error
         assert prepared.statusmessage == "PREPARE TRANSACTION", "nothing had failed"
-        # A resolver may have been faster: a trial is an orphan from the beginning.
+        # The resolver may have been faster: a trial is an orphan from the start.
         with suppress(psycopg.errors.UndefinedObject):
             self._connection.execute(_BRANCH["roll_back_prepared"].format(gid=name))
 

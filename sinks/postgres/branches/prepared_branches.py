@@ -1,4 +1,4 @@
-"""The prepared branches in one database, as its driver and the resolver finish them."""
+"""The prepared branches in one database, which a driver and the resolver finish."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class PostgresPreparedBranches:
     """The ``PreparedBranches`` port: branches of one pipeline in one database.
 
     Args:
-        dsn: Of that database.
+        dsn: Connection string of that database.
         database: Its name in the pipeline.
-        installation: The home database's.
-        pipeline_number: The pipeline's.
+        installation: The home database's installation id.
+        pipeline_number: The pipeline's number.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PostgresPreparedBranches:
         return self._database
 
     def list_prepared(self) -> Sequence[GlobalId]:
-        """List the prepared branches of the pipeline, of whichever driver.
+        """List the prepared branches of the pipeline, of any driver.
 
         Raises:
             RetryableError: The database did not answer.
@@ -59,12 +59,12 @@ class PostgresPreparedBranches:
         return sorted(gid for gid in gids if gid is not None)
 
     def commit_prepared(self, gid: GlobalId) -> bool:
-        """Commit a branch; False when none of this name is prepared.
+        """Commit a branch; False when no branch of this name is prepared.
 
         Raises:
             ConfigurationError: ``BRANCH_OWNER``: another role prepared it.
-            RetryableError: The database did not answer; the branch may be committed
-                or not, and calling again finds out.
+            RetryableError: The database did not answer; the branch may or may not be
+                committed, and calling again finds out.
 
         Crash:
             The branch is prepared or committed; calling again finds out.
@@ -103,14 +103,14 @@ class PostgresPreparedBranches:
         self._disconnect()
 
     def _disconnect(self) -> None:
-        # Not ``close``, which a participant extends to all that it has.
+        # This is not ``close``, which a participant extends to all its connections.
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _finish(self, statement: str, gid: GlobalId) -> bool:
         doing = f"finishing {gid} in {self._database}"
-        # No parameter can stand here; a literal from our own alphabet can.
+        # The statement takes no parameter, so the name goes in as a quoted literal.
         composed = _SQL[statement].format(gid=sql.Literal(str(gid)))
         try:
             with translated(doing):
@@ -134,7 +134,7 @@ class PostgresPreparedBranches:
 
     def _connected(self) -> psycopg.Connection[TupleRow]:
         if self._connection is None or self._connection.closed:
-            # COMMIT PREPARED may not stand inside a transaction.
+            # COMMIT PREPARED may not run inside a transaction.
             self._connection = connect(
                 self._dsn, application_name="tallyweir branches", autocommit=True
             )
@@ -144,7 +144,7 @@ class PostgresPreparedBranches:
 def owned_by_another(
     gid: str, database: str, *, owner: str = "another role", role: str = ""
 ) -> ConfigurationError:
-    """Explain that a branch cannot be finished by the role that we are."""
+    """Return the error for a branch that this role cannot finish."""
     return ConfigurationError(
         "BRANCH_OWNER",
         saw=f"{gid} in {database} was prepared by {owner}"

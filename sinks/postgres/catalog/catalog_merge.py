@@ -1,12 +1,12 @@
-"""Merges the runs of a bucket into chunks: who starts later reads less.
+"""Merges the runs of a bucket into chunks, so that a later start reads less.
 
-A bucket is merged when it is closed, which it is when it ends at or before the
-committed watermark. Events that come later still add runs to it, which stay beside the
-chunks until there are enough of them. One that is not closed is merged whenever its
-runs have become so many that a start would take noticeably longer.
+The resolver merges a bucket when it is closed: when it ends at or before the committed
+watermark. Events that come later still add runs to it, which stay next to the chunks
+until there are enough of them. An open bucket is merged whenever its runs have become
+so many that a driver's start would take noticeably longer.
 
-Chunks keep of each ID the batch that added it, so a merge changes nothing that anybody
-could ask of the catalog, and it does not matter when it happens.
+Chunks keep, for each ID, the batch that added it. So a merge changes no answer of the
+catalog, and it does not matter when it happens.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from sinks.seen_ids.entries import Entries
 
 _SQL = load_statements("sinks.postgres.catalog", "chunks.sql")
 
-#: Newer batches are left alone: who starts looks at the catalog as it was before a
-#: batch in doubt, and need not pick the IDs of the batches before out of chunks.
+#: The newest batches are left alone. A starting driver reads the catalog as it was
+#: before a batch in doubt, and then need not pick earlier batches' IDs out of chunks.
 _MARGIN_BATCHES = 2
-#: What is counted of runs are their IDs, and for each run as much as so many more cost
-#: who starts: some 20 microseconds.
+#: The cost of runs is the number of their IDs, plus so many for each run: reading a run
+#: costs a starting driver some 20 microseconds.
 _IDS_PER_RUN = 64
-#: Runs that come late to a merged bucket stay while they are read in a moment, or are
-#: less than a quarter of its chunks and read in half a second: a merge writes all of
-#: them again, and buckets of any size are due as often as late events come.
+#: Late runs of a merged bucket stay while they are read in a moment, or while they are
+#: less than a quarter of its chunks and read in half a second: a merge writes the
+#: whole bucket again, and late events make buckets of any size due again.
 _LATE_IDS_KEPT = 1 << 17
 _LATE_IDS_MAX = 1 << 21
 _GROWTH = 4
-#: Runs of a bucket that is still added to stay while they are read in about a second,
-#: and while they are less than half of its chunks.
+#: Runs of an open bucket stay while they are read in about a second, or while they are
+#: less than half of its chunks.
 _OPEN_IDS_KEPT = 1 << 22
 _OPEN_GROWTH = 2
 #: IDs that are read or written in one transaction.
@@ -52,14 +52,14 @@ _NAME = "tallyweir resolver"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeablePipeline:
-    """A pipeline that may have buckets to be merged.
+    """A pipeline that may have buckets to merge.
 
     Attributes:
-        name: As the home knows it.
-        number: The same.
+        name: Its name in the home.
+        number: Its number in the home.
         closed_through: The newest bucket that is closed.
         through_sequence: The newest batch whose runs are merged.
-        false_positives: Of the filters.
+        false_positives: Rate of the filters.
     """
 
     name: str
@@ -71,7 +71,7 @@ class MergeablePipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedBucket:
-    """What was merged."""
+    """The result of a merge."""
 
     pipeline: str
     bucket: int
@@ -113,24 +113,24 @@ def merge_next_bucket(
 ) -> MergedBucket | None:
     """Merge the oldest bucket of a pipeline that is due, closed or not.
 
-    Batches are published meanwhile and buckets dropped. Somebody else may merge the
-    same pipeline; then nothing is done here.
+    Meanwhile drivers may publish batches and drop buckets. If another process is
+    merging the same pipeline, this does nothing.
 
     Args:
-        dsn: Of the home database.
+        dsn: The home database.
         pipeline: As ``read_mergeable`` has listed it.
-        directory: On a local disk, for 32 bytes an ID of the bucket.
+        directory: On a local disk; takes 32 bytes per ID of the bucket.
 
     Returns:
-        What was merged; None if nothing was due.
+        The merged bucket; None if no bucket was due.
 
     Raises:
         TallyweirError: The database or the disk failed; or ``MERGE_OVERTAKEN``.
 
     Crash:
-        Before the last transaction, the catalog is what it was; chunks that were
-        written are hidden, and the next merge of the bucket sweeps them. After it, the
-        chunks are there and the runs are not.
+        Before the last transaction, the catalog is unchanged: written chunks are
+        hidden, and the next merge of the bucket deletes them. After it, the chunks
+        have replaced the runs.
     """
     with connect(dsn, application_name=_NAME) as connection, translated("merging IDs"):
         connection.execute(_SQL["settings"])
@@ -161,9 +161,9 @@ class _Merge:
     """One merge of one bucket.
 
     Args:
-        connection: That keeps other merges of the pipeline out.
-        pipeline: Whose bucket it is.
-        bucket: One that is due.
+        connection: Holds the lock that keeps other merges of the pipeline out.
+        pipeline: The pipeline of the bucket.
+        bucket: A bucket that is due.
         directory: On a local disk.
     """
 
@@ -188,7 +188,7 @@ class _Merge:
         self._newest = 0
 
     def run(self) -> MergedBucket:
-        """Read the runs, write chunks ahead, and let them change places."""
+        """Read the runs, write hidden chunks, and replace the runs by them."""
         rows = self._list_rows()
         try:
             self._read(rows)
@@ -274,7 +274,7 @@ class _Merge:
                     )
                     self._connection.commit()
                 except psycopg.errors.CheckViolation as error:
-                    # There is no partition for the bucket any more.
+                    # The bucket's partition was dropped.
                     raise _overtaken(self._bucket) from error
         return len(page)
 
@@ -297,7 +297,7 @@ class _Merge:
         }
 
     def _replace(self, rows: int, chunks: int) -> None:
-        """Show the chunks and take away what they were made of, at once.
+        """Show the chunks and delete the rows that they were made from, at once.
 
         Raises:
             RetryableError: ``MERGE_OVERTAKEN``; nothing has changed.
@@ -315,7 +315,7 @@ class _Merge:
 
 
 def _pages(rows: list[_Row]) -> Iterator[list[_Row]]:
-    """Cut rows into parts of so many IDs, but at least one row."""
+    """Cut rows into pages of about ``_IDS_AT_ONCE`` IDs, at least one row each."""
     page: list[_Row] = []
     ids = 0
     for row in rows:

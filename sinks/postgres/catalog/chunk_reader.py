@@ -1,6 +1,6 @@
 """Reads chunks of the seen-ID catalog, or slices of them, over a connection of its own.
 
-Each statement is a transaction: who has a long one open keeps buckets from being
+Each statement is a transaction: a long transaction would keep buckets from being
 dropped.
 """
 
@@ -30,12 +30,12 @@ _WORD_MAX = 2**64 - 1
 
 
 class PostgresChunkReader:
-    """Reads the chunks of one pipeline, for any thread.
+    """Reads the chunks of one pipeline, from any thread.
 
     Args:
         dsn: libpq connection string.
-        pipeline: Whose chunks to read.
-        application_name: What ``pg_stat_activity`` shows.
+        pipeline: The pipeline whose chunks it reads.
+        application_name: Name in ``pg_stat_activity``.
     """
 
     def __init__(self, dsn: str, pipeline: str, *, application_name: str) -> None:
@@ -49,7 +49,7 @@ class PostgresChunkReader:
     def beside(
         cls, connection: psycopg.Connection[TupleRow], pipeline: str
     ) -> PostgresChunkReader:
-        """Read where another connection leads to, as the same role."""
+        """Read from the database of another connection, as the same role."""
         info = connection.info
         parameters: dict[str, Any] = dict(info.get_parameters())
         if info.password:
@@ -61,7 +61,7 @@ class PostgresChunkReader:
     def find_in_slices(
         self, bucket: int, sequence: int, asked: Slices
     ) -> Mapping[int, Entries | None]:
-        """Return the slices that may have the ID that is asked of them; None of others.
+        """Return the slices that may have the ID asked of them; None for others.
 
         Raises:
             RetryableError: The server or the connection failed.
@@ -86,7 +86,7 @@ class PostgresChunkReader:
     def read_entries(
         self, bucket: int, through_sequence: int, first_hi: int, last_hi: int
     ) -> Entries:
-        """Return the bucket's entries of batches through one, between two words.
+        """Return the bucket's entries between two words, of batches through one.
 
         Raises:
             RetryableError: The server or the connection failed.
@@ -117,7 +117,7 @@ class PostgresChunkReader:
                 entries = entries.take(entries.sequences <= through_sequence)
             parts.append(entries)
         entries = Entries.joined(parts)
-        # Chunks follow each other; runs, in a database that was restored, do not.
+        # Chunks are in order; runs, as in a restored database, are not.
         follow = bool((entries.hi[1:] >= entries.hi[:-1]).all())
         return entries if follow else entries.sorted()
 
@@ -133,7 +133,7 @@ class PostgresChunkReader:
                 if self._connection is None:
                     self._connection = connect(self._dsn, application_name=self._name)
                     self._connection.autocommit = True
-                    # Nobody knows when the last who asks is done.
+                    # No caller knows which look-up is the last.
                     weakref.finalize(self, self._connection.close)
                 connection = self._connection
             with connection.cursor(binary=True) as cursor:

@@ -15,11 +15,11 @@ _SQL = load_statements("sinks.postgres.catalog", "erased.sql")
 def read_tombstones(connection: Connection[TupleRow], pipeline: str) -> Tombstones:
     """Return all tombstones of a pipeline.
 
-    They are whole for whoever works under a claim: an erasure is an act, so one that
-    was committed before the claim is seen, and one that comes after it fences him.
+    A process that works under a claim sees all of them: an erasure is an act, so it
+    either was committed before the claim, or claims itself and fences the process.
 
     Args:
-        connection: To the home, not inside of a transaction.
+        connection: To the home, outside of a transaction.
         pipeline: Its name.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Committed IDs of the seen-ID catalog, streamed to who answers claims."""
+"""Streams committed IDs of the seen-ID catalog to the holder that answers claims."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class PostgresRunSource:
         through_sequence: int,
         live_from_bucket: int,
     ) -> Iterator[tuple[int, Run | StoredChunks]]:
-        """Stream the IDs of some batches, as one snapshot has them.
+        """Stream the IDs of some batches from one snapshot.
 
-        Rows come one by one, so that a cold start needs little memory. Of buckets
-        that were merged only the filters are read; whoever gets them looks IDs up
-        over a connection of their own.
+        Rows come one by one, so that a cold start needs little memory. For merged
+        buckets it reads only the filters; these chunks look IDs up over a connection
+        of their own.
 
         Raises:
             RetryableError: The server or the connection failed.
@@ -94,7 +94,7 @@ class PostgresRunSource:
 
 
 def _decode(bucket: int, stored: list[Any], after: int, through: int) -> Run | None:
-    """Return a run, or what a chunk has of some batches; None if that is nothing."""
+    """Return a run, or a chunk's entries of some batches; None without entries."""
     oldest, fingerprints, payload_hashes, sequences = stored
     if sequences is None:
         return Run.decode(

@@ -20,29 +20,29 @@ from sinks.protocol.ports import RejectedBucket, RowsRejectedError
 _PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
 _RUNS = load_statements("sinks.postgres.catalog", "runs.sql")
 
-#: Buckets that one transaction makes: each holds its locks until the end.
+#: Buckets that one transaction makes: it holds the locks of each until its end.
 _CREATED_AT_ONCE = 100
-#: Of the locks that a server has room for, a bucket's share. Who touches all buckets in
-#: one transaction, as a publish of history or a driver that starts does, has four locks
-#: in each: the table and its key, and the same of what is stored out of line. A third
-#: of the room is left to everybody else.
+#: A bucket's share of the locks that a server has room for. A transaction that touches
+#: all buckets, as a publish of history or a driver's start does, has four locks in
+#: each: the table and its key, and the same for its TOAST table. A third of the room is
+#: left to other sessions.
 _LOCKS_PER_BUCKET = 6
 
-#: If more events than this lie in buckets that there is no room for, they are a history
-#: that was brought in too large a part, and no clocks that went wrong.
+#: If more events than this lie in buckets without room, the cause is a history that was
+#: read in too large a part, and not a few producers with wrong clocks.
 _REJECTED_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Room:
-    """What a server says of its room for locks."""
+    """A server's room for locks, by its settings."""
 
     locks: int
     transactions: int
 
     @property
     def buckets(self) -> int:
-        """How many of a pipeline's buckets it has room for."""
+        """Number of a pipeline's buckets that it has room for."""
         return self.locks * self.transactions // _LOCKS_PER_BUCKET
 
 
@@ -50,10 +50,10 @@ class SeenIdBuckets:
     """Makes a pipeline's buckets before they are needed, and drops them after.
 
     Args:
-        session: To the home database.
-        pipeline_number: The pipeline's.
-        bucket_seconds: How much event time a bucket covers.
-        clock: Seconds, from whatever beginning.
+        session: A session with the home database.
+        pipeline_number: The pipeline's number.
+        bucket_seconds: Seconds of event time that a bucket covers.
+        clock: Returns seconds since any fixed start.
     """
 
     def __init__(
@@ -77,23 +77,25 @@ class SeenIdBuckets:
         live_from_us: int | None,
         may_reject: bool = True,
     ) -> None:
-        """Make buckets that are not there yet, some hundred in a transaction.
+        """Make missing buckets, at most ``_CREATED_AT_ONCE`` in a transaction.
 
         Args:
-            buckets: That a batch has IDs for, and how many.
-            live_from_us: Buckets that end by then will be dropped; None for no bucket.
-            may_reject: Whether events may become dead letters for want of buckets.
+            buckets: Buckets that a batch has IDs for, with the number of its IDs.
+            live_from_us: Buckets that end by then will be dropped; None if no bucket
+                will be.
+            may_reject: Whether events may become dead letters for lack of buckets.
 
         Raises:
             RowsRejectedError: There would be more buckets than the server has locks
-                for: names those with the fewest IDs, of the new ones; none was made.
-            ConfigurationError: ``TOO_MANY_BUCKETS``: the same, and events may not be
+                for. The error names the new buckets with the fewest IDs; no bucket was
+                made.
+            ConfigurationError: ``TOO_MANY_BUCKETS``: the same, but events may not be
                 rejected, or too many would be.
-            RetryableError: The server is unreachable, or somebody makes or drops
-                buckets for long.
+            RetryableError: The server is unreachable, or another session takes long to
+                make or drop buckets.
 
         Crash:
-            Empty partitions stay behind, which is what the next batch wants.
+            Empty partitions stay behind, and the next batch uses them.
         """
         wanted = set(buckets)
         missing = sorted(wanted - self._known)
@@ -102,7 +104,7 @@ class SeenIdBuckets:
             room = self._session.run("counting locks", self._read_room)
             excess = len(alive | wanted) - room.buckets
             if excess > 0:
-                # Of several with as few the oldest, which are forgotten first anyway.
+                # Among equals choose the oldest, which are forgotten first anyway.
                 sparsest = sorted(missing, key=lambda one: (buckets[one], one))[:excess]
                 rejected = sum(buckets[one] for one in sparsest)
                 if may_reject and len(sparsest) == excess and rejected <= _REJECTED_MAX:
@@ -120,14 +122,14 @@ class SeenIdBuckets:
     def drop_before(self, live_from_us: int) -> None:
         """Drop the buckets that end at or before an instant of event time.
 
-        One that somebody reads stays, and so do those after it, until the next time
-        that is a minute later or more.
+        If another session reads a bucket, that bucket and all later ones stay until the
+        next call at least a minute later.
 
         Raises:
             RetryableError: The server is unreachable.
 
         Crash:
-            Each bucket is there or not, and what is not live may be either.
+            Each bucket exists or not; for a bucket that is not live, either is fine.
         """
         for bucket in sorted(self._known):
             if not self._is_past(bucket, live_from_us):

@@ -1,1 +1,1 @@
-"""What the home keeps of a pipeline: registration, claims, positions, decisions."""
+"""What the home keeps about a pipeline: registration, claims, positions, decisions."""

@@ -1,7 +1,7 @@
-"""What an audit must know of a pipeline, read from its row in the home database.
+"""What an audit must know about a pipeline, read from its row in the home database.
 
-The definition is what the last driver registered, so an audit needs neither the
-pipeline's file nor Spark.
+The definition is the one that the last driver registered, so an audit needs neither
+the pipeline's file nor Spark.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedLoss:
-    """Rows of an output that a person has given up."""
+    """Rows of an output that an operator has accepted as lost."""
 
-    #: The last batch whose rows are not looked for any more.
+    #: The last batch whose rows are no longer looked for.
     through_sequence: int
     rows: int
     reason: str
@@ -43,20 +43,20 @@ class AcceptedLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedOutput:
-    """One output of the pipeline, under the name that the ledger knows it by."""
+    """One output of the pipeline, under its name in the ledger."""
 
     table: str
     kind: str
-    #: Late events are dropped on purpose, so there are no rows to count.
+    #: Late events are dropped on purpose, so they leave no rows to count.
     drops_late: bool
-    #: Where its table is; with several, each row is in one of them.
+    #: The databases that hold its table; with several, each row is in one of them.
     databases: tuple[str, ...]
-    #: What its groups are told apart by, beside the window; empty for append outputs.
+    #: Columns that, with the window, identify a group; empty for append outputs.
     by: tuple[str, ...]
-    #: How long a window may still be revised, as Postgres reads an interval; None for
+    #: How long a window may still be revised, as an interval for Postgres; None for
     #: outputs without windows.
     allowed_lateness: str | None
-    #: The newest one.
+    #: The newest accepted loss.
     loss: AcceptedLoss | None = None
 
     @property
@@ -75,29 +75,29 @@ class AuditedOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedSource:
-    """Where the pipeline's events come from, as it was registered."""
+    """Where the pipeline's events come from, by its registered definition."""
 
-    #: That it reads: none as long as it has only had batch runs. Its definition names
-    #: one all the same, which Kafka need not have.
+    #: Topics that it reads; empty while it has had only batch runs. Its definition then
+    #: still names a topic, but Kafka need not have it.
     topics: tuple[str, ...]
-    #: Contracts' names, or the paths of their files beside the pipeline file.
+    #: Names of contracts, or the paths of their files next to the pipeline file.
     schemas: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedPipeline:
-    """The parts of a pipeline's definition that its tables can be held against."""
+    """The parts of a pipeline's definition with which an audit compares its tables."""
 
     name: str
     number: int
-    #: The home database's.
+    #: The home database's installation id.
     installation: str
     source: AuditedSource
     guarantee: Guarantee
     outputs: tuple[AuditedOutput, ...]
-    #: The event's field that holds its ID; None when it travels in a header.
+    #: The event's field that holds its ID; None if a header holds it.
     id_column: str | None
-    #: The header; None when it is a field.
+    #: The header that holds the ID; None if a field holds it.
     id_header: str | None
     event_time: str
     #: None when deduplication is off.
@@ -108,7 +108,7 @@ class AuditedPipeline:
 
     @property
     def id_has_source(self) -> bool:
-        """IDs are unique together with the event's source only, as CloudEvents' are."""
+        """Whether IDs are unique only together with the source, as in CloudEvents."""
         return self.id_header == "ce_id"
 
     @property
@@ -121,7 +121,7 @@ class AuditedPipeline:
 
     @property
     def forgotten_before_s(self) -> int | None:
-        """Buckets that begin before this may have been dropped; None for no bucket."""
+        """Buckets that begin before this may be dropped; None if no bucket may be."""
         if self.horizon_s is None or self.watermark is None:
             return None
         oldest_s = int(self.watermark.timestamp()) - self.horizon_s
@@ -129,16 +129,16 @@ class AuditedPipeline:
 
 
 def guarantee_of(definition: Mapping[str, Any]) -> Guarantee:
-    """Return what a registered definition promises.
+    """Return the guarantee of a registered definition.
 
-    It is left out where it is the default, as before there was another.
+    A definition leaves out the default, as it did before there was another guarantee.
     """
     return Guarantee(definition.get("guarantee", Guarantee.EXACTLY_ONCE))
 
 
 @contextmanager
 def snapshot(connection: Connection[TupleRow], *, doing: str) -> Iterator[None]:
-    """Make everything inside see one state of the database, and change nothing.
+    """Run the block in one snapshot of the database, read-only.
 
     Raises:
         RetryableError: The server went away.
@@ -173,23 +173,24 @@ def fetch_one(
     statement: sql.SQL | sql.Composed,
     **values: object,
 ) -> DictRow:
-    """Return the row of a statement that gives exactly one."""
+    """Return the row of a statement that returns exactly one."""
     (row,) = fetch(connection, statement, **values)
     return row
 
 
 def pin_path(connection: Connection[TupleRow]) -> None:
-    """Let names without a schema be the server's own until the transaction ends."""
+    """Resolve names without a schema to the server's own until the transaction ends."""
     connection.execute(_LEDGER["pin_path"])
 
 
 def fetch_pipeline(connection: Connection[TupleRow], name: str) -> DictRow:
     """Return the pipeline's row as it is, inside of the caller's transaction.
 
-    Until that ends, functions, operators and tables without a schema are the server's.
+    Until the transaction ends, functions, operators and tables without a schema are the
+    server's.
 
     Raises:
-        ConfigurationError: ``PIPELINE_UNKNOWN``, naming those that are known,
+        ConfigurationError: ``PIPELINE_UNKNOWN``, which lists the known pipelines,
             ``PIPELINE_DISCARDED``, or ``LEDGER_MISSING``.
     """
     pin_path(connection)
@@ -248,7 +249,7 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
 
 
 def accepted_losses(outputs: Iterable[AuditedOutput]) -> str:
-    """Say which rows of some outputs are not looked for; nothing where all are."""
+    """Say which rows of some outputs are accepted as lost; empty without a loss."""
     return "; ".join(
         f"{one.loss.rows} rows of {one.table} through batch "
         f"{one.loss.through_sequence} were accepted as lost: {one.loss.reason}"
@@ -258,7 +259,7 @@ def accepted_losses(outputs: Iterable[AuditedOutput]) -> str:
 
 
 def ledger_missing() -> ConfigurationError:
-    """Explain that a database is no home yet."""
+    """Return the error for a database that is not a home yet."""
     return ConfigurationError(
         "LEDGER_MISSING",
         saw="The database has no table tallyweir.pipeline.",
@@ -304,7 +305,7 @@ def read_topic_ids(connection: Connection[TupleRow], name: str) -> dict[str, str
 def read_next_offsets(
     connection: Connection[TupleRow], name: str
 ) -> dict[TopicPartition, int]:
-    """Read where the pipeline reads on in Kafka, in a snapshot of its own.
+    """Read the offsets where the pipeline reads on in Kafka, in its own snapshot.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.

@@ -1,4 +1,4 @@
-"""What the home database knows of batch runs."""
+"""Reads what the home database knows about batch runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CLAIM = load_statements("sinks.postgres.ledger", "claim.sql")
 def read_published_run(
     connection: psycopg.Connection[TupleRow], pipeline: str, run: str
 ) -> BatchRun | None:
-    """Return the run of that name that was published; None if there was none.
+    """Return the published run of this name; None if there is none.
 
     Raises:
         TallyweirError: As ``translate`` finds.
@@ -41,7 +41,7 @@ def read_published_run(
 def read_run_counts(
     connection: psycopg.Connection[TupleRow], pipeline: str, run: str
 ) -> EventCounts:
-    """Return what became of the input of a run that was published.
+    """Return the event counts of a published run.
 
     Raises:
         TallyweirError: As ``translate`` finds.
@@ -59,7 +59,7 @@ def read_run_counts(
 def read_input_names(
     connection: psycopg.Connection[TupleRow], pipeline: str
 ) -> dict[TopicPartition, str]:
-    """Return what each partition of the runs' topics was, inside of a snapshot."""
+    """Return the input's name for each partition of the runs' topics, in a snapshot."""
     rows = connection.execute(_CLAIM["input_names"], {"pipeline": pipeline})
     return {
         TopicPartition(run_topic(run), partition): name for run, partition, name in rows

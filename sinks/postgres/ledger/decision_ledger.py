@@ -22,8 +22,8 @@ class PostgresDecisionLedger:
     """The ``DecisionLedger`` port.
 
     Args:
-        session: To the home database.
-        pipeline: Registered there, with at least one claim.
+        session: A session with the home database.
+        pipeline: A pipeline that is registered there, with at least one claim.
     """
 
     def __init__(self, session: Session, pipeline: str) -> None:
@@ -46,8 +46,8 @@ class PostgresDecisionLedger:
             }
             connection.execute(_PUBLISH["begin_settings"])
             connection.execute(_PUBLISH["lock_pipeline"], values)
-            # Statements of their own, after the lock is held, see all that is
-            # committed until now.
+            # Separate statements, after the lock is held, see all that is committed
+            # until now.
             row = connection.execute(_SQL["newest_claim"], values).fetchone()
             if row is None:
                 raise claim_lost(f"Pipeline {self._pipeline} is not registered.")
@@ -71,11 +71,12 @@ class PostgresDecisionLedger:
         """Let readers of several databases see the batches of some branches.
 
         Crash:
-            What is not noted is found committed, and noted, by the next who looks.
+            The next driver or resolver finds the branches committed, and notes them.
         """
 
         def note(connection: psycopg.Connection[TupleRow]) -> None:
-            # Losing it costs a look at the markers, so it need not wait for the disk.
+            # A lost note costs a read of the markers, so this need not wait for the
+            # disk.
             connection.execute("SET LOCAL synchronous_commit = off")
             connection.execute(
                 _SQL["note_committed"],

@@ -1,6 +1,6 @@
-"""Who has claimed a pipeline last: a driver, a batch run, or a pause.
+"""Claims of a pipeline's epochs, and the pauses that keep drivers from claiming.
 
-The functions work in the caller's transaction.
+Most functions work in the caller's transaction; ``make_claim`` commits.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Pause:
     """A pause that lasts.
 
     Attributes:
-        last_sequence: The last batch that was published before it; 0 if none was.
-        is_drained: Whether a drain has ended with it.
+        last_sequence: The last batch that was published before it; 0 without one.
+        is_drained: Whether a drain has ended with this pause.
     """
 
     reason: str
@@ -42,7 +42,7 @@ class Pause:
     is_drained: bool
 
     def told(self) -> str:
-        """Say since when, by whom and why."""
+        """Return a phrase with the time, the operator and the reason."""
         since = self.paused_at.isoformat(sep=" ", timespec="seconds")
         word = "drained" if self.is_drained else "paused"
         return f"{word} since {since} by {self.paused_by}: {self.reason}"
@@ -50,11 +50,11 @@ class Pause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """A drain that somebody has asked for, and that no driver has ended yet.
+    """A drain that an operator has asked for, and that no driver has ended yet.
 
     Attributes:
-        epoch: The claim of whoever asked.
-        closes_windows: Whether windows and timers are not to wait for more events.
+        epoch: The claim of the act that asked for it.
+        closes_windows: Whether windows and timers do not wait for more events.
     """
 
     epoch: Epoch
@@ -64,7 +64,7 @@ class Drain:
     asked_at: datetime
 
     def told(self) -> str:
-        """Say since when, by whom and why."""
+        """Return a phrase with the time, the operator and the reason."""
         since = self.asked_at.isoformat(sep=" ", timespec="seconds")
         return f"to be drained since {since}, as {self.asked_by} asked: {self.reason}"
 
@@ -80,16 +80,16 @@ def insert_claim(
     """Claim the next epoch for this process.
 
     Args:
-        connection: In whose transaction it is claimed.
+        connection: Makes the claim in its open transaction.
         pipeline: Its name.
-        nonce: As ``draw_nonce`` gave it.
-        run: The batch run that claims; None for everybody else.
-        is_act: Whether somebody claims who publishes nothing: a pause does not keep
-            him, and drivers take him for nobody who works.
+        nonce: The result of ``draw_nonce``.
+        run: The batch run that claims; None for a driver or an act.
+        is_act: Whether an act claims. It publishes nothing: a pause does not stop it,
+            and drivers do not count it as a driver at work.
 
     Returns:
-        The epoch; None if somebody took that very number meanwhile, or a pause lasts:
-        the next statement sees which.
+        The epoch. None if another process took the same number meanwhile, or if a pause
+        lasts; the next statement sees which.
     """
     row = connection.execute(
         _CLAIM["claim_epoch"],
@@ -116,11 +116,11 @@ def make_claim(
     """Claim the next epoch to work under, and commit that.
 
     Args:
-        connection: Not inside of a transaction.
+        connection: Outside of a transaction.
         pipeline: Its name.
-        nonce: As ``draw_nonce`` gave it.
+        nonce: The result of ``draw_nonce``.
         run: The batch run that claims; None for a driver.
-        check: Called before each commit; what it raises takes the claim back.
+        check: Called before each commit; an error that it raises undoes the claim.
 
     Raises:
         RetryableError: ``PAUSED``; or, as an error of Postgres, an act has claimed and
@@ -130,8 +130,8 @@ def make_claim(
         Before the commit nothing happened; after it the epoch is spent.
     """
     while True:
-        # Behind somebody who has claimed and not committed yet, as an act does; who
-        # waits for that without an end says nothing and hears nobody.
+        # The insert waits for a claim that is not committed yet, such as an act's. The
+        # settings bound that wait, so that this process stays responsive.
         connection.execute(_PUBLISH["begin_settings"])
         epoch = insert_claim(connection, pipeline, nonce=nonce, run=run)
         check()
@@ -144,22 +144,23 @@ def make_claim(
                 epoch=epoch,
                 nonce=nonce,
             )
-        # Somebody took that very number, or has paused; it is now visible to us.
+        # Another process took this number, or an operator paused the pipeline. This
+        # is now visible here.
         check_not_paused(connection, pipeline)
         connection.commit()
 
 
 def draw_nonce() -> str:
-    """Draw what tells a claim from every other one of the same epoch.
+    """Draw the nonce that tells a claim from all others of the same epoch.
 
-    It is drawn before the claim is sent: who never hears whether it was committed
-    knows it again.
+    Draw it before sending the claim: a process that loses the answer to its COMMIT
+    recognises its claim by the nonce.
     """
     return secrets.token_hex(4)
 
 
 def read_pause(connection: Connection[TupleRow], pipeline: str) -> Pause | None:
-    """Return the pause that lasts; None if none does."""
+    """Return the pause that lasts; None if the pipeline is not paused."""
     with connection.cursor(row_factory=class_row(Pause)) as cursor:
         return cursor.execute(
             _CLAIM["current_pause"], {"pipeline": pipeline}
@@ -167,7 +168,7 @@ def read_pause(connection: Connection[TupleRow], pipeline: str) -> Pause | None:
 
 
 def read_drain(connection: Connection[TupleRow], pipeline: str) -> Drain | None:
-    """Return the drain that a driver has yet to end; None if nobody asked for one."""
+    """Return the drain that a driver has yet to end; None without one."""
     with connection.cursor(row_factory=class_row(Drain)) as cursor:
         return cursor.execute(
             _CLAIM["current_drain"], {"pipeline": pipeline}
@@ -192,7 +193,7 @@ def check_not_paused(connection: Connection[TupleRow], pipeline: str) -> None:
 
 
 def read_newest_epoch(connection: Connection[TupleRow], pipeline: str) -> Epoch:
-    """Return the newest epoch that anybody claimed; 0 if none is kept.
+    """Return the newest claimed epoch; 0 if no claim is kept.
 
     Raises:
         ConfigurationError: ``PIPELINE_DISCARDED``.
@@ -206,10 +207,10 @@ def read_newest_epoch(connection: Connection[TupleRow], pipeline: str) -> Epoch:
 def read_newest_driver_claim(
     connection: Connection[TupleRow], pipeline: str
 ) -> tuple[Epoch, str]:
-    """Return the newest epoch that a driver claimed, and no batch run or act.
+    """Return the newest claim of a driver, ignoring batch runs and acts.
 
     Returns:
-        With its nonce; 0 and nothing if there is none.
+        Its epoch and its nonce; 0 and an empty nonce if there is none.
 
     Raises:
         ConfigurationError: ``PIPELINE_DISCARDED``.
@@ -224,9 +225,9 @@ def read_newest_driver_claim(
 
 
 def read_hold(connection: Connection[TupleRow], pipeline: str) -> str | None:
-    """Say who keeps a driver from claiming: a pause, or a batch run at work.
+    """Say what keeps a driver from claiming: a pause, or a batch run at work.
 
-    A run whose process has ended is not at work: it has no session any more.
+    A run whose process has ended is not at work: it has no session.
     """
     pause = read_pause(connection, pipeline)
     if pause is not None:

@@ -1,8 +1,8 @@
-"""Which pipelines a home knows, and which names it does not take again.
+"""Which pipelines a home knows, and which names it does not accept again.
 
-A pipeline that was discarded worked in the shadow of another, so its file names the
-tables of that one. Whoever registered its name anew would read the topic from its start
-into them. So a name that was discarded rests, until somebody forks under it.
+A discarded pipeline worked in the shadow of another, so its file names the other's
+tables. If its name were registered again, a driver would read the topic from its start
+into these tables. So the name stays blocked until an operator forks under it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def register_pipeline(
 ) -> tuple[int, int]:
     """Register a pipeline that is not known, and keep it from being discarded.
 
-    It is kept until the caller's transaction ends, so what is made for the pipeline
-    meanwhile is there for whoever discards it, and is not left behind.
+    The pipeline cannot be discarded until the caller's transaction ends. So a later
+    discard finds everything that this transaction makes for it, and leaves none behind.
 
     Returns:
         The pipeline's number, and the length of its buckets in seconds.
@@ -33,8 +33,8 @@ def register_pipeline(
         ConfigurationError: ``PIPELINE_DISCARDED``.
     """
     registered = connection.execute(_SQL["register_pipeline"], values)
-    # A statement of its own sees what whoever discards has committed while the one
-    # before it waited for that.
+    # A separate statement sees a discard that was committed while the first statement
+    # waited for it.
     row = connection.execute(_SQL["hold_registered"], values).fetchone()
     if registered.rowcount or row is None:
         check_not_discarded(connection, str(values["pipeline"]))
@@ -44,7 +44,7 @@ def register_pipeline(
 
 
 def check_not_discarded(connection: Connection[TupleRow], pipeline: str) -> None:
-    """Say of a name that no pipeline has whether one of that name was discarded.
+    """Refuse a name if a pipeline of this name was discarded.
 
     Raises:
         ConfigurationError: ``PIPELINE_DISCARDED``.

@@ -23,7 +23,7 @@ _APPLICATION = "tallyweir scaling"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastDecided:
-    """What stood when a pipeline's last driver ended; None is what was not steered."""
+    """The last decision of a pipeline's drivers; None for what was not scaled."""
 
     executors: int | None
     batch_offsets: int | None
@@ -32,11 +32,11 @@ class LastDecided:
 class ScalingRecord:
     """One driver's view of ``scaling_bounds`` and ``scaling_decision``.
 
-    Has a connection of its own. Not for use by several threads at once.
+    It has a connection of its own. Only one thread may use it at a time.
 
     Args:
-        dsn: Of the home.
-        pipeline: Its name.
+        dsn: The home database.
+        pipeline: The pipeline's name.
     """
 
     def __init__(self, dsn: str, pipeline: str) -> None:
@@ -44,11 +44,11 @@ class ScalingRecord:
         self._pipeline = pipeline
 
     def close(self) -> None:
-        """Let go of the connection; the next call opens another."""
+        """Close the connection; the next call opens another."""
         self._session.close()
 
     def read_bounds(self) -> Bounds:
-        """Return the operator's bounds; of a pipeline without any, none.
+        """Return the operator's bounds; ``NOT_SCALED`` without any.
 
         Raises:
             RetryableError: The server is unreachable.
@@ -59,7 +59,7 @@ class ScalingRecord:
         )
 
     def read_last(self) -> LastDecided:
-        """Return what was decided last, by whichever driver.
+        """Return the last decision of any driver.
 
         Raises:
             RetryableError: The server is unreachable.
@@ -75,14 +75,14 @@ class ScalingRecord:
         return self._session.run("reading the last decision on scaling", read)
 
     def record(self, claim: Claim, decision: Decision) -> None:
-        """Write a decision down, with what it was made from.
+        """Record a decision, with the figures that it was made from.
 
         Raises:
             RetryableError: The server is unreachable.
 
         Crash:
-            Before the commit nobody knows of the decision, and the next driver decides
-            anew; after it that driver begins with it.
+            Before the commit the decision is lost, and the next driver decides again.
+            After it, that driver begins with this decision.
         """
         load, standing, former = decision.load, decision.standing, decision.former
         executors = decision.bounds.executors
@@ -135,8 +135,8 @@ def read_free_connections(dsns: Mapping[str, str], claim: Claim) -> int:
     """Return how many sessions a driver and its tasks may have in each database.
 
     Args:
-        dsns: Of every database of the pipeline.
-        claim: The driver's, whose own sessions count as free.
+        dsns: Every database of the pipeline.
+        claim: The driver's claim; its own sessions count as free.
 
     Raises:
         RetryableError: A server is unreachable.

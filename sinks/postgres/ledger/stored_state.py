@@ -1,4 +1,4 @@
-"""What the home database holds of a pipeline: positions, watermark, newest claim."""
+"""Reads a pipeline's state in the home database: positions, watermark, newest claim."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _Connection = psycopg.Connection[TupleRow]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
-    """What the database holds of the pipeline, read under its lock."""
+    """The pipeline's state in the database, read under its lock."""
 
     progress: Progress
-    #: Of the newest claim; None when there is none.
+    #: Nonce of the newest claim; None without a claim.
     nonce: str | None
 
 
@@ -42,9 +42,9 @@ def read_stored_progress(connection: _Connection, pipeline: str) -> Progress:
 
 
 def lock_stored_state(connection: _Connection, pipeline: str) -> StoredState:
-    """Lock the pipeline's row, then read; nobody else can publish until the end.
+    """Lock the pipeline's row, then read; no other driver can publish until the end.
 
-    Waits while another driver of the pipeline publishes.
+    It waits while another driver of the pipeline publishes.
     """
     return _read(connection, pipeline, "lock_pipeline")
 
@@ -74,8 +74,8 @@ def _read(connection: _Connection, pipeline: str, first: str) -> StoredState:
         check_not_discarded(connection, pipeline)
         raise claim_lost(f"Pipeline {pipeline} is not registered any more.")
     watermark, last_sequence = row
-    # A statement of its own, after the lock is held: READ COMMITTED gives it a
-    # snapshot that has every claim made before.
+    # A separate statement, after the lock is held: READ COMMITTED gives it a snapshot
+    # with every claim made before.
     newest = connection.execute(_CLAIM_SQL["newest_epoch"], values).fetchone()
     epoch, nonce = newest or (0, None)
     positions: dict[TopicPartition, StoredPosition] = {}

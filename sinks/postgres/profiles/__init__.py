@@ -1,4 +1,4 @@
-"""Keeps flame graphs of pipelines in the home database, the newest few of each kind."""
+"""Keeps the newest flame graphs of each pipeline and kind in the home database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("sinks.postgres.profiles", "profiles.sql")
 
-#: Of each kind and pipeline.
+#: Number of profiles kept for each kind and pipeline.
 KEPT = 5
 
 
@@ -29,12 +29,12 @@ class ProfileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenProfile:
-    """A flame graph that somebody has just taken.
+    """A flame graph that was just taken.
 
     Attributes:
-        epoch: Of the driver that was sampled.
-        seconds: For how long.
-        samples: How many stacks it is made of.
+        epoch: Epoch of the sampled driver.
+        seconds: How long it was sampled.
+        samples: Number of stacks in the flame graph.
         svg: The flame graph.
     """
 
@@ -49,7 +49,7 @@ class TakenProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptProfile:
-    """One that is kept, without its picture."""
+    """A kept profile, without its flame graph."""
 
     profile_id: int
     kind: str
@@ -62,7 +62,7 @@ class KeptProfile:
 
 
 def keep_profile(connection: Connection[TupleRow], taken: TakenProfile) -> int:
-    """Keep a flame graph, and forget those of its kind that are too many.
+    """Keep a flame graph, and delete the oldest of its kind beyond ``KEPT``.
 
     Returns:
         Its number.
@@ -72,7 +72,7 @@ def keep_profile(connection: Connection[TupleRow], taken: TakenProfile) -> int:
         RetryableError: The server went away.
 
     Crash:
-        One transaction: it is kept, or nothing has changed.
+        One transaction: the flame graph is kept, or nothing has changed.
     """
     values = {
         "pipeline": taken.pipeline,

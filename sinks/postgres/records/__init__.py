@@ -1,1 +1,1 @@
-"""What others read of a pipeline: messages for Kafka, logs, gauges."""
+"""Records of a pipeline for other readers: messages for Kafka, logs, gauges."""

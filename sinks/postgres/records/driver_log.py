@@ -1,8 +1,8 @@
-"""Keeps the newest warnings and errors of a driver where people look for them.
+"""Keeps the newest warnings and errors of a driver in the home database.
 
-Off the commit path: a thread of its own writes them, a few a second, on a connection
-that it opens for it. What cannot be written is on the driver's standard error all the
-same, so nothing waits for it and nothing fails by it.
+This is off the commit path: a separate thread writes a few lines a second, on a
+connection that it opens for them. Every line is also on the driver's standard error, so
+no other work waits for these writes or fails if they fail.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from sinks.protocol.errors import TallyweirError
 
 _SQL = load_statements("sinks.postgres.records", "driver_log.sql")
 
-#: Lines of one pipeline that are kept.
+#: Number of lines kept for a pipeline.
 KEPT = 3_000
-#: Lines that are written in one round; what comes above is left out, and counted.
+#: Lines that are written in one round; further ones are left out, and counted.
 ROUND_MAX = 20
 ROUND_S = 1.0
-#: Characters of a value at most.
+#: Limit on the characters of a value.
 _VALUE_MAX = 1_000
 #: How long the end of a driver waits for its last lines.
 _CLOSE_S = 5.0
 
-#: Said by columns, or by nobody: a stack trace may quote what a record holds.
+#: Names left out of the detail: columns hold most of them, and a stack trace may quote
+#: a record.
 _NO_DETAIL = frozenset(
     {"event", "level", "ts", "pipeline", "sequence", "epoch", "exception", "exc_info"}
 )
@@ -52,8 +53,8 @@ class LoggedLine:
 
     Attributes:
         number: Rises with every line.
-        sequence: The batch that the line is about, or that was at hand.
-        detail: What it says beside.
+        sequence: The batch that the line is about, or that was current then.
+        detail: Its further values.
     """
 
     number: int
@@ -66,7 +67,7 @@ class LoggedLine:
 
 
 class DriverLog:
-    """Takes lines from the driver's threads, and writes them by one of its own."""
+    """Takes lines from the driver's threads, and writes them in a thread of its own."""
 
     def __init__(self) -> None:
         self._waiting: deque[dict[str, Any]] = deque()
@@ -76,10 +77,10 @@ class DriverLog:
         self._thread: threading.Thread | None = None
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """Take a line over, if it is a warning or worse; never waits, never raises.
+        """Take a line, if it is a warning or worse; this never waits and never raises.
 
         Args:
-            line: As structlog has it: ``event``, ``level``, and what is bound.
+            line: Structlog's dictionary: ``event``, ``level``, and all bound values.
         """
         if line.get("level") not in _LEVELS:
             return
@@ -92,14 +93,14 @@ class DriverLog:
             self._changed.notify()
 
     def open(self, dsn: str, pipeline: str) -> None:
-        """Begin to write, into the home of a pipeline."""
+        """Begin to write to the home of a pipeline."""
         self._thread = threading.Thread(
             target=self._write, args=(dsn, pipeline), name="driver log", daemon=True
         )
         self._thread.start()
 
     def close(self) -> None:
-        """Write what waits, and end; gives up after a few seconds."""
+        """Write the waiting lines and end; gives up after a few seconds."""
         with self._changed:
             self._ended = True
             self._changed.notify()
@@ -117,13 +118,13 @@ class DriverLog:
             if left_out and lines:
                 lines[-1]["detail"]["lines_left_out"] = left_out
             if lines:
-                # They are on standard error; the home may be what they are about.
+                # The lines are on standard error; maybe they report the home's failure.
                 with suppress(TallyweirError, psycopg.Error):
                     _add(dsn, pipeline, lines)
             if is_last:
                 return
             with self._changed:
-                # So many a round, and a round a second.
+                # One round a second limits the lines written.
                 self._changed.wait_for(lambda: self._ended, ROUND_S)
 
 
@@ -159,7 +160,7 @@ def _whole(value: object) -> int | None:
 
 
 def _plain(value: object) -> object:
-    """Return what JSON can hold, cut where it is long."""
+    """Return a value that JSON can hold, cut if it is long."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     text = value if isinstance(value, str) else json.dumps(value, default=str)
@@ -178,11 +179,11 @@ def read_driver_log(
     """Read the newest lines of a pipeline's drivers, newest first.
 
     Args:
-        connection: To the home, not inside of a transaction. Nothing is written.
+        connection: To the home, outside of a transaction. Nothing is written.
         pipeline: Its name.
-        sequence: Only those of this batch.
-        before: Only those before this number.
-        limit: How many at most.
+        sequence: Only lines of this batch.
+        before: Only lines before this number.
+        limit: Largest number of lines.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.

@@ -1,7 +1,7 @@
-"""What only a watcher sees of a pipeline, kept every so often for charts.
+"""What only a watcher sees of a pipeline, kept at intervals for charts.
 
-Nothing is decided by it. Who watches as well adds nothing: of each interval the first
-gauges stay.
+No decision depends on gauges. A second watcher adds nothing: the first gauges of each
+interval stay.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ KEPT_S = 2 * 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeFigures:
-    """What the home database says of a pipeline beside the overview.
+    """What the home database says about a pipeline besides the overview.
 
     Attributes:
         prepared: Branches that are prepared on the home's server, decided or not.
         prepared_s: Seconds since the first of them was prepared; 0 without any.
         in_doubt: Batches that are decided and not committed in every database.
         in_doubt_s: Seconds since the first of them was decided; 0 without any.
-        state_bytes: Of windows, and of keyed state where the pipeline has any, which
-            all pipelines of a home share.
-        catalog_ids: IDs that are remembered; None where nobody looks at any.
-        catalog_bytes: What they take.
+        state_bytes: Size of windows, and of keyed state if the pipeline has any; all
+            pipelines of a home share the tables of keyed state.
+        catalog_ids: Number of IDs in the catalog; None if the pipeline has no catalog.
+        catalog_bytes: Size of the catalog; None without one.
     """
 
     prepared: int
@@ -60,12 +60,15 @@ class Gauges:
     """A pipeline at one moment.
 
     Attributes:
-        freshness_s: By which the newest committed event is behind the clock.
-        lag: Offsets yet to read; None when Kafka does not say, as all that follows.
-        catch_up_s: That by the last minute's rate; None while nothing is read.
-        unread_s: Since Kafka had the oldest record that is not read; None without any.
-        headroom_s: Until Kafka deletes it; None if that is never.
-        home: What the home database says.
+        freshness_s: Seconds by which the newest committed event is behind the clock.
+        lag: Offsets yet to read. None if Kafka does not answer; then the next three are
+            None too.
+        catch_up_s: Seconds to read them at the last minute's rate; None while nothing
+            is read.
+        unread_s: Seconds since Kafka has had the oldest unread record; None without
+            one.
+        headroom_s: Seconds until Kafka deletes that record; None if it never does.
+        home: Figures of the home database.
     """
 
     freshness_s: float | None
@@ -78,10 +81,10 @@ class Gauges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptGauges(Gauges):
-    """Those that were kept.
+    """Gauges that were kept.
 
     Attributes:
-        at: The begin of their interval, by the home's clock.
+        at: The start of their interval, by the home's clock.
     """
 
     at: datetime
@@ -110,19 +113,19 @@ def read_home_figures(connection: Connection[TupleRow], pipeline: str) -> HomeFi
 def keep_gauges(
     connection: Connection[TupleRow], pipeline: str, gauges: Gauges
 ) -> None:
-    """Keep gauges, unless their interval has some, and forget those that are too old.
+    """Keep gauges, unless their interval has some, and delete those that are too old.
 
     Args:
-        connection: To the home, not inside of a transaction.
+        connection: To the home, outside of a transaction.
         pipeline: Its name.
-        gauges: What was seen now.
+        gauges: The gauges of this moment.
 
     Raises:
-        ConfigurationError: The role may not.
+        ConfigurationError: The role may not write them.
         RetryableError: The server went away, or is a standby.
 
     Crash:
-        Before the COMMIT a chart has a gap.
+        Before the COMMIT the gauges are lost, and the chart has a gap.
     """
     values = asdict(gauges)
     values |= values.pop("home")
@@ -136,7 +139,7 @@ def keep_gauges(
 def read_newest_gauges(
     connection: Connection[TupleRow], pipeline: str
 ) -> KeptGauges | None:
-    """Read the newest gauges of a pipeline; None if nobody has ever kept any.
+    """Read the newest gauges of a pipeline; None if no gauges were ever kept.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``.

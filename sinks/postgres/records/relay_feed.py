@@ -1,8 +1,8 @@
-"""What the relay takes out of the home database, and the lock that makes it the one.
+"""What the relay reads from the home database, and the lock that makes it the only one.
 
-Lock, messages and cursor belong to one session. Whoever reads messages through it
-holds the lock at that moment; when the session ends the feed is over, and it never
-opens another by itself.
+Lock, messages and cursor belong to one session. A relay that reads messages through it
+holds the lock at that moment. When the session ends the feed is over, and it never
+opens another session by itself.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from sinks.protocol.offsets import TopicPartition
 
 _SQL = load_statements("sinks.postgres.records", "relay.sql")
 
-#: Any number will do; it must only be the same for every Tallyweir.
+#: An arbitrary number; it must be the same for every Tallyweir.
 ADVISORY_LOCK = 7_255_946_012
-#: A relay that has not asked for anything for so long loses its lock. Longer than
-#: anything that it does between two questions.
+#: A relay that sends no statement for so long loses its lock. This is longer than it
+#: ever takes between two statements.
 IDLE_TIMEOUT_S = 60.0
 
 #: The streams of a pipeline, each with a cursor of its own.
@@ -44,12 +44,12 @@ class RelayPlace:
     """Where a message stands in the order of its stream.
 
     Attributes:
-        sequence: Of the batch.
-        topic: Where its event was read, as partition and offset.
-        partition: See ``topic``.
-        offset: See ``topic``.
-        target: The topic that an outbox message goes to: one event may give several.
-            Empty for dead letters and for cursors.
+        sequence: The batch's sequence.
+        topic: Topic that its event was read from.
+        partition: Partition that its event was read from.
+        offset: Offset of its event.
+        target: The topic that an outbox message goes to: one event may cause several
+            messages. Empty for dead letters and for cursors.
     """
 
     sequence: int
@@ -69,14 +69,15 @@ class DeadLetter:
 
     Attributes:
         place: Where it was read, and in which batch.
-        source_topic: Of Kafka's topics the one that it came from; of a batch run, the
-            first of those that the pipeline's definition names.
-        renewed_id: The topic's id if another one had its name before; else None.
-        kafka_timestamp: The record's own.
+        source_topic: The Kafka topic that it came from; for a batch run, the first
+            topic of the pipeline's definition.
+        renewed_id: The topic's id, if another topic had its name before; otherwise
+            None.
+        kafka_timestamp: The record's timestamp.
         reason: Stable code.
         detail: What was seen, for people.
-        key: Of the record, unchanged.
-        payload: Of the record, unchanged.
+        key: The record's key, unchanged.
+        payload: The record's value, unchanged.
     """
 
     place: RelayPlace
@@ -85,7 +86,7 @@ class DeadLetter:
     kafka_timestamp: datetime | None
     reason: str
     detail: str
-    # Producers write what they like into these, so they are in nobody's log.
+    # Producers may write anything into these, so they are kept out of logs.
     key: bytes | None = field(repr=False)
     payload: bytes | None = field(repr=False)
 
@@ -95,11 +96,12 @@ class OutboxMessage:
     """A message that a batch has left in the outbox.
 
     Attributes:
-        place: Of its event, and where it goes.
-        source_topic: As that of a dead letter, as is ``renewed_id``.
-        event_id: The producer's.
-        key: Of the message.
-        value: Of the message, JSON in UTF-8.
+        place: The place of its event, and the topic that it goes to.
+        source_topic: As for a dead letter.
+        renewed_id: As for a dead letter.
+        event_id: The producer's ID of the event.
+        key: The message's key.
+        value: The message's value, JSON in UTF-8.
     """
 
     place: RelayPlace
@@ -111,7 +113,7 @@ class OutboxMessage:
 
 
 class RelayFeed(LockedSession):
-    """A ``LockedSession``, with what the relay reads and writes through it."""
+    """A ``LockedSession``, with the reads and writes of the relay."""
 
     def __init__(self, dsn: str, *, idle_timeout_s: float = IDLE_TIMEOUT_S) -> None:
         super().__init__(
@@ -141,10 +143,11 @@ class RelayFeed(LockedSession):
         """Read the next dead letters in commit order, of batches visible everywhere.
 
         Args:
-            pipeline: Whose.
+            pipeline: The pipeline's name.
             after: The last message sent.
-            messages_max: How many at most.
-            bytes_max: Ends with the message that passes it, so a large one passes.
+            messages_max: Largest number of messages.
+            bytes_max: The list ends with the message that exceeds this, so that even a
+                large message passes.
         """
         values = {
             "pipeline": pipeline,
@@ -171,7 +174,7 @@ class RelayFeed(LockedSession):
         message_of: Callable[[TupleRow], _T],
         bytes_max: int,
     ) -> list[_T]:
-        """Read messages; each row ends in key and value."""
+        """Read messages; each row ends with key and value."""
 
         def read(connection: _Connection) -> list[_T]:
             messages = []
@@ -206,23 +209,23 @@ class RelayFeed(LockedSession):
         to: RelayPlace,
         messages: int,
     ) -> None:
-        """Note that all messages up to a place are with the broker.
+        """Note that the broker has all messages up to a place.
 
-        Those of the outbox are deleted by it.
+        This deletes messages of the outbox.
 
         Args:
-            pipeline: Whose.
-            stream: Which of its streams.
-            after: The cursor before these messages, which it must still be.
-            to: The place of the last one.
-            messages: How many they are.
+            pipeline: The pipeline's name.
+            stream: The stream of the messages.
+            after: The cursor before these messages; it must not have moved.
+            to: The place of the last message.
+            messages: Number of messages.
 
         Raises:
             RetryableError: ``RELAY_CURSOR_MOVED``, or the server did not answer.
 
         Crash:
-            Before the commit the messages are sent again, under the same IDs. After
-            it they are not.
+            Before the commit the messages are sent again, under the same IDs; after it
+            they are not.
         """
         values = {
             "pipeline": pipeline,
@@ -252,7 +255,7 @@ class RelayFeed(LockedSession):
         self.run("moving the relay's cursor", move)
 
     def read_visible_offsets(self) -> dict[str, dict[TopicPartition, int]]:
-        """Return by pipeline up to where its events are in every database."""
+        """Return, by pipeline, the offsets up to which all databases have events."""
         found: dict[str, dict[TopicPartition, int]] = {}
         for pipeline, topic, partition, next_offset in self._read(
             "reading offsets", "read_visible_offsets"

@@ -1,1 +1,1 @@
-"""What the ledger's schema is made of: migrations, roles, throw-away databases."""
+"""The ledger's schema: migrations, roles, scratch databases."""

@@ -1,8 +1,8 @@
-"""Brings a database's schema to this version, once, whoever starts first.
+"""Brings a database's schema to this version, once, whichever process starts first.
 
-Whoever owns the schema migrates it: by ``tallyweir migrate``, or, where one role does
-everything, by the start of any process. A process whose role owns nothing only looks
-whether that has been done.
+The owner of the schema migrates it: by ``tallyweir migrate``, or, if one role does
+everything, by the start of any process. A process whose role owns nothing only checks
+whether that was done.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("sinks.postgres.schema", "migrations.sql")
 
-#: Any number will do; it must only be the same for every Tallyweir.
+#: An arbitrary number; it must be the same for every Tallyweir.
 _ADVISORY_LOCK = 7_255_946_011
 
 
 def migrate(dsn: str) -> tuple[str, ...]:
-    """Apply the home database's migrations that are missing; see ``_apply``."""
+    """Apply the home database's missing migrations; see ``_apply``."""
     return _apply(dsn, schema="tallyweir", folder="migrations")
 
 
@@ -41,18 +41,18 @@ def migrate_participant(dsn: str) -> tuple[str, ...]:
 def _apply(dsn: str, *, schema: str, folder: str) -> tuple[str, ...]:
     """Apply the missing migrations of one folder to the schema that they fill.
 
-    When none is missing, nothing is locked or changed, and a role suffices that may
-    read the list of migrations. Drivers, services and tests may all call this at the
-    same time: a Postgres advisory lock lets one work and the others wait. Yoyo's own
-    lock is a table row that a killed process leaves behind, so it is broken under
-    the advisory lock, when nobody alive can hold it.
+    If no migration is missing, nothing is locked or changed, and the role need only be
+    able to read the list of migrations. Drivers, services and tests may all call this
+    at the same time: a Postgres advisory lock lets one work and the others wait. Yoyo's
+    own lock is a table row, which a killed process leaves behind. So it is broken under
+    the advisory lock, when no live process can hold it.
 
     Returns:
         Names of the migrations that were applied, in order.
 
     Raises:
-        ConfigurationError: The login was refused; or ``MIGRATION_NEEDED``: one is
-            missing and the role may not apply it; or ``DATABASE_ENCODING``: see
+        ConfigurationError: The login was refused; or ``MIGRATION_NEEDED``: a migration
+            is missing and the role may not apply it; or ``DATABASE_ENCODING``: see
             ``check_encoding``.
         RetryableError: The server cannot be reached.
 
@@ -74,7 +74,7 @@ def _apply(dsn: str, *, schema: str, folder: str) -> tuple[str, ...]:
             _check_may_migrate(guard, schema, missing)
         with translated("waiting for other migrations"):
             guard.execute("SELECT pg_advisory_lock(%s)", (_ADVISORY_LOCK,))
-            # Yoyo keeps its own tables in our schema, which must exist before.
+            # Yoyo keeps its own tables in our schema, which must exist first.
             guard.execute(
                 sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema))
             )
@@ -125,7 +125,7 @@ def check_encoding(connection: Connection[TupleRow]) -> str:
 
 
 def _read_applied(connection: Connection[TupleRow], schema: str) -> set[str]:
-    """Name the migrations that a database has; of one that has none, the empty set."""
+    """Name the migrations that a database has; empty if it has none."""
     table = f"{schema}._yoyo_migration"
     row = connection.execute(_SQL["table_exists"], {"table": table}).fetchone()
     assert row is not None

@@ -1,9 +1,9 @@
 """The group roles of Postgres, and what each of them may do.
 
-Nobody logs in as one of them: they are granted to the logins that an administrator
-makes, and a login works under its group (``ALTER ROLE login SET role = group``), so
-that whatever it makes or prepares belongs to the group. What ``tallyweir_publisher``
-has prepared, any publisher can commit.
+Group roles have no login: an administrator grants them to logins, and each login works
+under its group (``ALTER ROLE login SET role = group``). So all that it makes or
+prepares belongs to the group: any publisher can commit what ``tallyweir_publisher`` has
+prepared.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ ROLES = (PUBLISHER, RELAY, READER, MONITOR, ALERTS)
 
 
 def grant_roles(dsn: str, database: str) -> None:
-    """Make the group roles that are missing, and grant each what it needs here.
+    """Make the missing group roles, and grant each what it needs here.
 
-    What an earlier version granted too much is taken back. Logins, and who belongs
-    to a group, stay as they are.
+    Excess privileges that an earlier version granted are revoked. Logins and the
+    members of groups stay as they are.
 
     Args:
-        dsn: Of a migrated database, for the owner of its schemas.
+        dsn: A migrated database, as the owner of its schemas.
         database: Its name among the pipelines' databases.
 
     Raises:
-        ConfigurationError: ``ROLES_MISSING``: there are none, and the owner may not
-            make them. ``ROLES_NOT_GRANTED``: the owner may not grant all of it.
+        ConfigurationError: ``ROLES_MISSING``: roles are missing, and the owner may not
+            make them. ``ROLES_NOT_GRANTED``: the owner may not grant all privileges.
         RetryableError: The server cannot be reached.
 
     Crash:
         One transaction: all is granted or nothing is changed.
     """
-    # Roles are of the server: a second database, or another process, finds them made.
+    # Roles belong to the server: a second database, or another process, finds them.
     with (
         connect(dsn, application_name="tallyweir roles") as connection,
         translated(f"granting roles in {database}"),

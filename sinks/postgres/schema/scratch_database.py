@@ -1,7 +1,7 @@
-"""A throw-away database, in which the product's own code commits for real.
+"""A scratch database, in which the product's own code commits for real.
 
-What it is used for leaves no trace: it is dropped when it is closed, and what a process
-that was killed has left is dropped by whoever makes the next one.
+Its use leaves no trace: it is dropped when it is closed. If a process is killed, the
+process that makes the next scratch database drops it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _NAME = "tallyweir scratch"
 
 
 class ScratchDatabase:
-    """One of them; a context manager that drops it at the end.
+    """A scratch database; a context manager that drops it at the end.
 
     Args:
-        server_dsn: A database of a server on which the role may make others.
+        server_dsn: A database of a server on which the role may create databases.
 
     Raises:
         ConfigurationError: ``SCRATCH_NOT_ALLOWED``, or the login was refused.
         RetryableError: The server is unreachable.
 
     Crash:
-        The database stays, and nobody is connected to it; the next one that is made on
-        the server drops it.
+        The database stays, without connections; the next scratch database on the server
+        drops it when it is made.
     """
 
     def __init__(self, server_dsn: str) -> None:
@@ -49,7 +49,7 @@ class ScratchDatabase:
                 self._server.autocommit = True
                 self._drop_left()
                 self._create()
-            # Whoever is connected keeps others from taking it for left.
+            # This connection keeps other processes from taking it for abandoned.
             self._user = connect(self.dsn, application_name=_NAME)
         except BaseException:
             self._server.close()
@@ -67,7 +67,7 @@ class ScratchDatabase:
         self.close()
 
     def close(self) -> None:
-        """Drop it, with whoever is connected to it; once is enough."""
+        """End its connections and drop it; further calls do nothing."""
         if self._server.closed:
             return
         self._user.close()
@@ -95,7 +95,7 @@ class ScratchDatabase:
         self._server.execute(named)
 
     def _roll_back_prepared(self, gid: str) -> None:
-        # Postgres drops no database in which something is prepared.
+        # Postgres drops no database that holds a prepared transaction.
         with connect(self.dsn, application_name=_NAME) as inside:
             inside.autocommit = True
             statement = _SQL["roll_back_prepared"].format(gid=sql.Literal(gid))
@@ -107,8 +107,8 @@ class ScratchDatabase:
                 named = _SQL["drop_unused"].format(name=sql.Identifier(left))
                 self._server.execute(named)
             except (psycopg.errors.ObjectInUse, psycopg.errors.InvalidCatalogName):
-                # Somebody has just made it, or dropped it.
+                # Another process has just made it, or dropped it.
                 continue
             except psycopg.errors.InsufficientPrivilege:
-                # It is another role's, which drops it with its own next one.
+                # It belongs to another role, whose next scratch database drops it.
                 continue

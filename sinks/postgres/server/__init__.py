@@ -1,1 +1,1 @@
-"""Connections to Postgres, what they are pinned to, names, statements and errors."""
+"""Connections to Postgres, their pinned settings, names, statements and errors."""

@@ -38,7 +38,7 @@ def copy_results(
     """Copy rows into a result table, whose columns have exactly the types given.
 
     Returns:
-        How many it has taken.
+        Number of rows that the table has taken.
 
     Raises:
         psycopg.Error: The table refuses a row, or the server or connection failed.

@@ -1,4 +1,4 @@
-"""How publish transactions beside the home's are named, and what they stage."""
+"""How branches and their staging tables are named."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ HOME = "home"
 
 
 def branch_name(database: str, number: int) -> str:
-    """Name a publish transaction beside the home's: ``billing.0``."""
+    """Name a branch, such as ``billing.0``."""
     return f"{database}.{number}"
 
 
@@ -19,11 +19,11 @@ def database_of(branch: str) -> str:
 def staged_for(staging_table: str, branch: str) -> str:
     """Name the staging table of the part of an output that one branch publishes.
 
-    It is in the branch's database, and votes count its rows under this name.
+    The table is in the branch's database, and votes count its rows under this name.
     """
     return staging_table if branch == HOME else f"{staging_table}@{branch}"
 
 
 def branch_prefix(installation: str, pipeline_number: int) -> str:
-    """Return what the global ids of a pipeline's branches begin with."""
+    """Return the common prefix of the global ids of a pipeline's branches."""
     return f"tallyweir:{installation}:{pipeline_number}:"

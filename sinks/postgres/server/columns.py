@@ -60,7 +60,7 @@ class Column:
         return name
 
 
-#: Where a result row comes from, the last columns of every append table.
+#: Position of a result row's record: the last columns of every append table.
 POSITION_COLUMNS = (
     Column(name="kafka_topic", postgres_type="text"),
     Column(name="kafka_partition", postgres_type="integer"),
@@ -87,7 +87,7 @@ _TYPE_NAMES = {
 }
 
 
-#: Bytes of a value, of the types whose values all have as many.
+#: Bytes of a value, for types of fixed width.
 _WIDTHS = {
     "bigint": 8,
     "double precision": 8,
@@ -104,14 +104,14 @@ _WIDTHS = {
 def packed(columns: Iterable[Column]) -> list[Column]:
     """Put columns into the order in which a row is read and written fastest.
 
-    Of a column behind one that varies in width Postgres must look for the place in
-    each row; and the wider ones first, rows need no padding.
+    Postgres must search each row for a column that follows one of variable width. With
+    the wider columns first, rows need no padding.
     """
     return sorted(columns, key=lambda column: -_WIDTHS.get(column.staging_type, 0))
 
 
 def type_name(postgres_type: str) -> sql.SQL:
-    """Return the type as SQL; only types of the list exist here."""
+    """Return the type as SQL; only types of this module's list are known."""
     return _TYPE_NAMES[postgres_type]
 
 

@@ -31,26 +31,26 @@ def connect(
     connect_timeout_s: int = CONNECT_TIMEOUT_S,
     autocommit: bool = False,
 ) -> Connection[TupleRow]:
-    """Open a connection whose session means the same everywhere.
+    """Open a connection whose session has the same settings everywhere.
 
-    Every process connects here. The session's settings are those of
-    ``sql/session.sql``, whatever the role, the database, a service file, the PG*
-    variables or the DSN set: a value is stored and read as it is, and a table without
-    a schema is in ``public``.
+    Every process connects here. The session has the settings of ``sql/session.sql``,
+    whatever the role, the database, a service file, the PG* variables or the DSN set.
+    So a value is stored and read unchanged, and a table without a schema is in
+    ``public``.
 
     Args:
-        dsn: Of the database; empty for libpq's defaults, that is, the PG* variables.
-        application_name: Who connects, as ``pg_stat_activity`` shows it.
-        statement_max_s: The server ends a statement that takes longer; None for as
-            long as it takes.
+        dsn: The database; empty for libpq's defaults, that is, the PG* variables.
+        application_name: The client's name in ``pg_stat_activity``.
+        statement_max_s: The server ends a statement that takes longer; None for no
+            limit.
         connect_timeout_s: Seconds until an unreachable server is reported.
         autocommit: Whether each statement is a transaction; otherwise transactions
             are begun and ended explicitly.
 
     Raises:
         ConfigurationError: The connection string is malformed, the login was refused,
-            the database does not exist, or ``POSTGRES_SETTING``: a setting is set
-            that the server or this role refuses.
+            the database does not exist, or ``POSTGRES_SETTING``: the server refuses a
+            setting, or this role may not set it.
         RetryableError: The server cannot be reached.
     """
     try:
@@ -69,14 +69,14 @@ def connect(
             connect_timeout=connect_timeout_s,
             # PGCLIENTENCODING may name an encoding that does not exist.
             client_encoding="UTF8",
-            # A dead peer is noticed in about half a minute: instead of two hours when
-            # an answer is waited for, and of a quarter of an hour when a request was
-            # sent into the void, for which no keepalives are sent.
+            # A dead peer is noticed in about half a minute. By default it takes two
+            # hours while waiting for an answer, and a quarter of an hour after sending
+            # a request, during which no keepalives are sent.
             keepalives_idle=15,
             keepalives_interval=5,
             keepalives_count=3,
             tcp_user_timeout=SILENCE_MAX_S * 1_000,
-            # A setting that is pinned in a transaction goes with its rollback.
+            # A setting that is pinned in a transaction is lost with its rollback.
             autocommit=True,
         )
         try:
@@ -93,11 +93,11 @@ def pin(
 ) -> None:
     """Give a session the settings that every session of ours has.
 
-    They are set by a statement, because libpq sends PGTZ, PGDATESTYLE and their like
-    after the connection's own options, which they would override.
+    A statement sets them, because libpq sends PGTZ, PGDATESTYLE and similar variables
+    after the connection's own options and would override these.
 
     Args:
-        connection: With no transaction begun.
+        connection: Outside of a transaction.
         statement_max_s: As ``connect`` takes it.
 
     Raises:
@@ -123,10 +123,9 @@ def pin(
 def standbys_waited_for(connection: Connection[TupleRow]) -> Iterator[None]:
     """Fail when Postgres did not wait for its synchronous standbys in the block.
 
-    A wait that someone cancels ends with success and a warning: the transaction is
-    committed here, and a failover may take it back. Nothing else warns in the
-    statements that end a transaction, and taking another warning for this one only
-    makes the caller ask again.
+    If the wait is cancelled, the statement ends with success and a warning: the
+    transaction is committed here, but a failover may undo it. Statements that end a
+    transaction raise no other warning; if they did, the caller would only ask again.
 
     Raises:
         psycopg.OperationalError: As if the answer had been lost.
@@ -147,9 +146,9 @@ def standbys_waited_for(connection: Connection[TupleRow]) -> Iterator[None]:
 
 
 def abandon(connection: Connection[TupleRow]) -> None:
-    """Roll a transaction back, which the server may have ended already.
+    """Roll a transaction back that the server may have ended already.
 
-    A connection that cannot even do that is closed, so that nobody uses it again.
+    If even that fails, the connection is closed, so that it is not used again.
     """
     try:
         connection.rollback()

@@ -1,8 +1,8 @@
-"""Where the databases beside the home are: what a process is told by its environment.
+"""Where the participants are: connection strings from the environment.
 
-A pipeline file may say where a database is, but never how to get in. Whoever needs a
-password writes the whole connection string into the environment, or keeps the secret
-where libpq looks for it by itself.
+A pipeline file may say where a database is, but it never holds a password. An operator
+who needs a password writes the whole connection string into the environment, or keeps
+the secret where libpq looks for it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def parse_databases(
     """Return the connection string of every database but the home.
 
     Args:
-        environment: Of the process. What ``TALLYWEIR_DATABASES`` says of a database
-            replaces what is declared of it.
-        declared: The databases that are needed, to their connection strings; empty
-            where the environment must give it.
+        environment: Environment of the process. ``TALLYWEIR_DATABASES`` overrides the
+            declared connection string of a database.
+        declared: Names of the needed databases, mapped to their connection strings;
+            an empty string means that the environment must give it.
 
     Raises:
         ConfigurationError: ``DATABASES_MALFORMED`` or ``DATABASE_UNKNOWN``. No error
-            shows anything of a connection string.
+            shows any part of a connection string.
     """
     given = _read_variable(read_setting(environment, DATABASES_VARIABLE) or "")
     databases = {**declared, **given}
@@ -58,7 +58,7 @@ def _read_variable(text: str) -> dict[str, str]:
     try:
         given = json.loads(text, object_pairs_hook=_without_repeats)
     except ValueError:
-        # The error of the parser holds the text that it was given.
+        # The parser's error holds the text, which may hold a password.
         raise _malformed(
             f"{DATABASES_VARIABLE} is not JSON, or names a database twice."
         ) from None
@@ -92,7 +92,7 @@ def _check(name: str, conninfo: str) -> None:
     try:
         conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError:
-        # libpq repeats the part that it could not read, maybe a password.
+        # libpq's error repeats the part that it could not read, maybe a password.
         raise _malformed(
             f"The connection string of {name!r} is not one that libpq reads."
         ) from None

@@ -1,4 +1,4 @@
-"""A connection that is kept for the next one who needs it."""
+"""A connection that is kept for the next task or batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KeptConnection:
     def get(
         self, dsn: str, *, pipeline_number: int, epoch: Epoch
     ) -> PostgresConnection:
-        """Return a usable connection, new if the kept one is broken or another's."""
+        """Return a usable connection; open one if the kept one is broken or unfit."""
         wanted = (dsn, pipeline_number, int(epoch))
         if self._kept is not None and (
             self._kept.closed or self._kept.broken or self._opened_for != wanted
@@ -43,7 +43,7 @@ class KeptConnection:
         return self._kept
 
     def close(self) -> None:
-        """Let go of the connection; the next call opens another."""
+        """Close the connection; the next call opens another."""
         if self._kept is not None:
             self._kept.close()
             self._kept = None

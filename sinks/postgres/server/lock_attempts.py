@@ -1,4 +1,4 @@
-"""Work that keeps everybody out of a table, and so is done only where nobody is in."""
+"""Work that locks a table exclusively, done only while no other session uses it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.server.session import Session
 
-#: How long nothing is tried after somebody had it: who reads all of a database does so
-#: for minutes or hours, and each try costs all others the wait.
+#: Pause after a failed attempt: a session that reads a whole database does so for
+#: minutes or hours, and each attempt makes all other sessions wait.
 RESPITE_S = 60.0
 
 
 class LockAttempts:
-    """Does what may be put off, and puts it off while others hold what it locks.
+    """Does work that may be postponed, and postpones it while others hold the lock.
 
     Args:
-        session: To the database.
-        clock: Seconds, from whatever beginning.
+        session: A session with the database.
+        clock: Returns seconds since any fixed start.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class LockAttempts:
     def run(
         self, doing: str, work: Callable[[psycopg.Connection[TupleRow]], object]
     ) -> bool:
-        """Do one transaction, unless somebody is in its way or was a moment ago.
+        """Run one transaction, unless a lock is in its way or recently was.
 
         Returns:
             Whether it was done.
@@ -42,18 +42,18 @@ class LockAttempts:
             TallyweirError: As ``Session.run``, for any other failure.
 
         Crash:
-            It is done whole or not at all.
+            The work is done entirely or not at all.
         """
         if self._not_before is not None and self._clock() < self._not_before:
             return False
 
         def attempt(connection: psycopg.Connection[TupleRow]) -> bool:
-            # Whoever comes meanwhile waits behind who waits, even to read.
+            # Sessions that come meanwhile queue behind this one, even to read.
             connection.execute("SET LOCAL lock_timeout = '100ms'")
             try:
                 work(connection)
             except psycopg.errors.LockNotAvailable:
-                # The session is as good as before, and the next batch needs one.
+                # The session is still usable, and the next batch needs it.
                 connection.rollback()
                 return False
             return True

@@ -1,7 +1,8 @@
 """A session that holds a lock of the home: for services that work one at a time.
 
-The home database elects: whoever holds the lock works, the others try for it and stand
-by. A lock is the server's, lasts as long as its session, and needs no clock of ours::
+The home database elects one: the session that holds the lock works, the others try to
+get it and stand by. Postgres holds the lock for as long as its session lasts, so no
+clock of ours is needed::
 
                 try_lock: False             any error, or close
                   +------+               +------------------------+
@@ -10,24 +11,25 @@ by. A lock is the server's, lasts as long as its session, and needs no clock of 
         ^                                             |           |
         +---- by the service, at its next round ------+-----------+
 
-What is promised:
+This is promised:
 
-- At most one session holds a lock. Everything that is read and written through the
-  session is read and written by the holder: a session that has lost the lock is over,
-  so its next statement fails, and it never opens another by itself.
-- A holder that dies, or does not ask for anything for ``idle_timeout_s``, loses the
-  lock: the server ends the session. So a paused process keeps nobody waiting for ever.
+- At most one session holds a lock. All that is read and written through the session is
+  read and written by the holder: when a session loses the lock it is over, so its next
+  statement fails, and it never opens another by itself.
+- If a holder dies, or sends no statement for ``idle_timeout_s``, it loses the lock: the
+  server ends the session. So a paused process does not block others endlessly.
 
-What is not promised, and what a service must bring itself:
+This is not promised; a service must handle it itself:
 
-- To act alone *outside* of the home database. A holder that was paused for so long
-  finishes its step when it wakes, beside its successor, and learns at its next
-  statement that it is none any more. So what it sends has an ID that repeats share, or
-  goes where a successor has fenced it, and is noted through the session afterwards.
+- To act alone *outside* of the home database. A holder that was paused too long
+  finishes its step when it wakes, at the same time as its successor, and only learns
+  at its next statement that it has lost the lock. So its messages carry an ID that
+  repeats share, or go where the successor has fenced it; and it notes them through the
+  session afterwards.
 - To find the predecessor's last step noted: it may have been done, and the note lost.
 
-A lock is its server's own. After a failover nobody holds it at the new server; who held
-it at the former one, should that live on unseen, is one that was paused for too long.
+A lock belongs to its server. After a failover no session holds it on the new server. If
+the former server lives on unseen, its holder is like one that was paused too long.
 """
 
 from __future__ import annotations
@@ -50,15 +52,15 @@ _T = TypeVar("_T")
 class LockedSession:
     """One session with the home database, which every error closes for good.
 
-    Not for use by several threads at once.
+    Only one thread may use it at a time.
 
     Args:
-        dsn: libpq connection string. A pooler between must keep the session.
-        lock: Any number will do; it must only be the same for every Tallyweir, and
-            another one for each kind of service.
-        application_name: What ``pg_stat_activity`` shows.
+        dsn: libpq connection string. A pooler in between must keep the session.
+        lock: An arbitrary number. It must be the same for every Tallyweir, and another
+            for each kind of service.
+        application_name: Name in ``pg_stat_activity``.
         idle_timeout_s: After so long without a statement the server ends the session.
-            Longer than anything that the service does between two.
+            It must be longer than the service ever takes between two statements.
 
     Raises:
         TallyweirError: As ``connect``.
@@ -76,7 +78,7 @@ class LockedSession:
         )
 
     def try_lock(self) -> bool:
-        """Take the lock, unless another session has it; held until this one is closed.
+        """Take the lock, unless another session has it, until this session is closed.
 
         Raises:
             TallyweirError: The server did not answer.
@@ -89,7 +91,7 @@ class LockedSession:
         return bool(is_locked)
 
     def read_installation(self) -> str:
-        """Return what tells this home database from every other one."""
+        """Return the id that tells this home database from all others."""
         ((installation,),) = self.run(
             "reading the installation",
             lambda connection: connection.execute(_SQL["installation"]).fetchall(),
@@ -97,15 +99,15 @@ class LockedSession:
         return str(installation)
 
     def run(self, doing: str, work: Callable[[psycopg.Connection[TupleRow]], _T]) -> _T:
-        """Do one transaction; a failure closes the session and is translated.
+        """Run one transaction; a failure closes the session and is translated.
 
         Raises:
-            TallyweirError: What ``work`` raises, or as ``translate`` finds. The lock is
-                lost, or was before.
+            TallyweirError: As ``work`` raises, or as ``translate`` finds. The lock is
+                lost now, or was lost before.
 
         Crash:
-            Before the commit nothing has changed. Its lost answer looks like a failure,
-            so whoever comes next reads what is true.
+            Before the commit nothing has changed. A lost answer looks like a failure,
+            so the next holder reads what is true.
         """
         try:
             with translated(doing):

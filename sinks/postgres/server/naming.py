@@ -1,7 +1,7 @@
 """Names of the objects that Tallyweir makes for one pipeline.
 
-They are built from the pipeline's number, because an identifier holds 63 bytes only
-and a user's name may use them all.
+They are built from the pipeline's number, because an identifier holds only 63 bytes and
+a user's name may use them all.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ def staging_schema(
 ) -> str:
     """Name the schema of one driver's staging tables in one database.
 
-    Everywhere but in the home database the home's installation belongs to the name:
-    two homes may have numbered their pipelines alike.
+    In all databases except the home, the name includes the home's installation: two
+    homes may give their pipelines the same numbers.
     """
     owner = "" if installation is None else f"{installation}_"
     return f"tallyweir_stage_{owner}{pipeline_number}_{epoch}"
 
 
 def staging_schema_pattern(pipeline_number: int) -> str:
-    """Match the schemas of a pipeline's staging in its home, of whichever driver."""
+    """Match the schemas of a pipeline's staging in its home, of any driver."""
     return f"^tallyweir_stage_{pipeline_number}_[0-9]+$"
 
 
-#: Batches take turns with so many sets of staging tables: one batch is staged while
-#: the one before it is published, and its set emptied.
+#: Sets of staging tables, used by alternate batches: one batch is staged while the one
+#: before it is published and its set is emptied.
 STAGING_SETS = 2
 
 
@@ -45,7 +45,7 @@ def staging_table(
     sequence: int,
     installation: str | None = None,
 ) -> sql.Identifier:
-    """Name one of the staging tables of a driver's batch, by the batch's sequence."""
+    """Name a staging table of a driver's batch, by the batch's sequence."""
     schema = staging_schema(pipeline_number, epoch, installation=installation)
     return sql.Identifier(schema, f"{table}.{sequence % STAGING_SETS}")
 
@@ -76,7 +76,7 @@ def state_table(
 
 
 def state_table_pattern(pipeline_number: int) -> str:
-    """Match what a pipeline has in its home of open groups, of whichever version."""
+    """Match the tables of a pipeline's open groups in its home, of any version."""
     return f"^window_state_{pipeline_number}_[0-9a-f]{{12}}$"
 
 
@@ -101,11 +101,11 @@ class TableNames:
     """Names of the tables that one batch's transaction works with in a database.
 
     Attributes:
-        pipeline_number: The pipeline's, in its home database.
-        epoch: The driver's.
-        sequence: The batch's.
-        installation: The home's, in every database but the home itself: two homes
-            may have numbered their pipelines alike.
+        pipeline_number: The pipeline's number in its home database.
+        epoch: The driver's epoch.
+        sequence: The batch's sequence.
+        installation: The home's installation, in all databases except the home: two
+            homes may give their pipelines the same numbers.
     """
 
     pipeline_number: int

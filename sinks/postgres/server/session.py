@@ -1,4 +1,4 @@
-"""One connection that is opened when needed and opened anew after a failure."""
+"""One connection that is opened when needed, and opened again after a failure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _T = TypeVar("_T")
 
 
 class Session:
-    """Does one transaction at a time. Not for use by several threads at once.
+    """Runs one transaction at a time; only one thread may use it at a time.
 
     Args:
         dsn: libpq connection string.
-        application_name: What ``pg_stat_activity`` shows.
+        application_name: Name in ``pg_stat_activity``.
     """
 
     def __init__(self, dsn: str, *, application_name: str) -> None:
@@ -28,7 +28,7 @@ class Session:
         self._connection: psycopg.Connection[TupleRow] | None = None
 
     def run(self, doing: str, work: Callable[[psycopg.Connection[TupleRow]], _T]) -> _T:
-        """Do one transaction; a failure closes the connection and is translated.
+        """Run one transaction; a failure closes the connection and is translated.
 
         Raises:
             TallyweirError: As ``translate`` finds.
@@ -45,7 +45,7 @@ class Session:
             return result
 
     def connected(self) -> psycopg.Connection[TupleRow]:
-        """Return the open connection, new if there was none or it broke.
+        """Return the open connection; open one if there is none or it broke.
 
         Raises:
             TallyweirError: As ``connect`` does.

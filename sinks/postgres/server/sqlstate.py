@@ -1,4 +1,4 @@
-"""Which kind of error an SQLSTATE is: one table, never the message's words."""
+"""Which kind of error an SQLSTATE is: by one table, not by the words of messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sinks.protocol.errors import (
     TallyweirError,
 )
 
-#: Classes and states that pass by themselves or with the server's health.
+#: Classes and states that pass by themselves, or once the server is well again.
 _RETRYABLE = (
     "08",  # connection exceptions
     "40",  # serialization failure, deadlock
@@ -26,7 +26,7 @@ _RETRYABLE = (
     "25P03",  # idle in transaction for too long: the driver was paused
 )
 
-#: States that a person must act on, with the instruction.
+#: States that the operator must act on, with the instruction.
 _CONFIGURATION = {
     "28": ("POSTGRES_LOGIN_REFUSED", "Correct the user or password in the DSN."),
     "3D": ("POSTGRES_DATABASE_MISSING", "Create the database, or correct the DSN."),
@@ -37,14 +37,14 @@ _CONFIGURATION = {
     "42501": ("POSTGRES_PERMISSION", "Grant the privilege to the pipeline's role."),
 }
 
-#: Keys by which our tables refer to a pipeline, or to a claim on it. Both are kept for
-#: as long as the pipeline is, so a row that misses its own is of one that is gone.
+#: Foreign keys of our tables to a pipeline, or to a claim on it. Both rows are kept as
+#: long as the pipeline exists, so a violation means that the pipeline is gone.
 _OF_PIPELINE = ("_pipeline_fkey", "_pipeline_epoch_fkey")
 
-#: Said while connecting, when libpq tells no state, by a server that is full.
+#: Words of a full server's message while connecting; libpq then gives no SQLSTATE.
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
 
-#: Errors that one row of data is to blame for.
+#: Errors that the data of one row causes.
 _ROW_REJECTED = (
     "22",  # data exceptions
     "23",  # integrity constraints
@@ -138,9 +138,9 @@ def _matches(state: str, prefixes: tuple[str, ...]) -> bool:
 def _of_words(state: str, saw: str, message: str) -> TallyweirError | None:
     """Find why no session was opened, or no statement sent.
 
-    libpq and psycopg tell that without a SQLSTATE. This one look at the words only
-    chooses between waiting and asking for help; a server with another language is
-    retried, which is safe.
+    libpq and psycopg report that without an SQLSTATE. Reading the words here only
+    chooses between waiting and asking for help. With a server in another language the
+    call is retried, which is safe.
     """
     if state == "53300" or (not state and any(words in message for words in _FULL)):
         return RetryableError(

@@ -1,8 +1,8 @@
-"""SQL lives in .sql files, as named blocks; this loads them.
+"""Loads SQL statements, which live in .sql files as named blocks.
 
-A block begins with ``-- name: what_it_does`` and runs to the next one. Identifiers
-that vary are written ``{like_this}`` and filled with ``psycopg.sql`` objects, values
-are parameters; nothing else is ever put into a statement.
+A block begins with ``-- name: what_it_does`` and runs to the next one. Identifiers that
+vary are written ``{like_this}`` and filled with ``psycopg.sql`` objects; values are
+parameters. Nothing else is ever put into a statement.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def load_statements(package: str, file_name: str) -> dict[str, sql.SQL]:
 
     Args:
         package: The package whose ``sql`` folder holds the file.
-        file_name: Such as ``publish.sql``.
+        file_name: Name of the file, such as ``publish.sql``.
     """
     text = resources.files(package).joinpath("sql", file_name).read_text("utf-8")
     parts = _BLOCK.split(text)
-    # The file is part of the installed package, so its text is as trusted as code;
-    # psycopg wants to be told so by the type.
+    # The file is part of the installed package, so its text is as trusted as code. The
+    # cast tells psycopg so.
     return {
         name: sql.SQL(cast(LiteralString, body.strip()))
         for name, body in zip(parts[1::2], parts[2::2], strict=True)

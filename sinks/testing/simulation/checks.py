@@ -12,12 +12,12 @@ from sinks.testing.simulation.world import LOG_END, STRANGER, World
 
 
 class Checker:
-    """Holds the databases of a world against the topic and against each other.
+    """Compares the databases of a world with the topic and with each other.
 
     Attributes:
         restores: How often a database went back in time.
-        is_torn: Whether one went back and the databases have not yet been found to
-            agree while nobody worked. Meanwhile they may differ.
+        is_torn: Whether a database went back, and the databases were not yet found to
+            agree while no actor worked. Until then they may differ.
     """
 
     def __init__(self, world: World) -> None:
@@ -29,17 +29,17 @@ class Checker:
     def note_restore(self) -> None:
         """Take note that a database went back in time, alone or with all others.
 
-        Even with all others: who has just decided a batch may still commit branches
-        that home now knows nothing of.
+        Databases that went back together may differ too: a driver that has just decided
+        a batch may still commit branches that home no longer knows.
         """
         self.restores += 1
         self.is_torn = True
 
     def differences(self) -> Mapping[str, list[GlobalId]]:
-        """Return what home and the others disagree about, by branch.
+        """Return the branches about which home and the others disagree, by name.
 
-        A decided branch must be prepared or committed, and what is committed must
-        be decided.
+        A decided branch must be prepared or committed, and a committed branch must be
+        decided.
         """
         found: dict[str, list[GlobalId]] = {}
         decided = set(self._world.home.state.decided)
@@ -55,11 +55,12 @@ class Checker:
         """Check everything that holds at any moment.
 
         Args:
-            at_rest: Whether nobody is in the middle of a batch, and no statement under
-                way: it might yet decide, or commit, what a restore has taken away.
+            at_rest: Whether no actor is in the middle of a batch, and no statement is
+                under way, which might yet decide or commit what a restore has taken
+                away.
 
         Raises:
-            AssertionError: Something does not.
+            AssertionError: Something does not hold.
         """
         home = self._world.home.state
         _check_ledger(home)
@@ -97,7 +98,7 @@ class Checker:
         assert STRANGER in self._world.others["billing"].state.prepared
 
     def _expected(self, name: str) -> frozenset[Position]:
-        """Return what home's offsets say that a database holds."""
+        """Return the records that a database must hold, by home's offsets."""
         positions = self._world.home.state.positions
         until = tuple(
             positions[tp].next_offset if tp in positions else 0 for tp in LOG_END

@@ -1,4 +1,4 @@
-"""One driver's process: what it knows dies with it."""
+"""One driver's process: its knowledge dies with it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class DriverKilledError(BaseException):
 
 
 class _Publishing:
-    """A batch that is published beside the driver's other work, in one step.
+    """A batch that is published in one step during the driver's other work.
 
     Production has a thread for it. Here it ends when the schedule says so: as soon as
-    it was begun, somewhere in the staging of the next batch, or when it is waited for.
+    it was begun, during the staging of the next batch, or when the driver waits for it.
     """
 
     def __init__(self, publish: Callable[[], None]) -> None:
@@ -42,7 +42,7 @@ class _Publishing:
         self._error: Exception | None = None
 
     def go_on(self) -> None:
-        """Do all of it, unless somebody does so already; its error is kept."""
+        """Publish, unless that has already begun; keep its error."""
         if self._began:
             return
         self._began = True
@@ -65,8 +65,8 @@ class SimulatedDriver:
 
     Args:
         world: Its databases and its topic.
-        chance: Decides how far each batch reaches.
-        batch_length: A batch has fewer offsets of a partition than this.
+        chance: Decides how many offsets each batch covers.
+        batch_length: A batch covers fewer offsets of a partition than this.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class SimulatedDriver:
         self._publishing: _Publishing | None = None
 
     def start(self) -> None:
-        """Claim an epoch and finish what others have left.
+        """Claim an epoch and finish what others have left in doubt.
 
         Raises:
             TallyweirError: As claiming and settling do.
@@ -103,7 +103,7 @@ class SimulatedDriver:
         self._publisher.start()
         self._coordinator = Coordinator(self._publisher, self._stage.stage_keys)
         self._ahead = StageAhead(self._coordinator, self._begin)
-        # Spark plans by its own memory, not by what Postgres says meanwhile.
+        # Spark plans from its own memory, not from Postgres.
         self._next = {
             tp: position.next_offset
             for tp, position in self.home.read_progress().positions.items()
@@ -137,7 +137,7 @@ class SimulatedDriver:
             self._publisher.sweep()
 
     def run_zombie_task(self) -> None:
-        """Let a task that Spark gave up for dead stage something, without a vote.
+        """Let a task that Spark has given up stage rows, without a vote.
 
         Raises:
             FatalError: Its staging tables are gone.
@@ -149,23 +149,23 @@ class SimulatedDriver:
 
     @property
     def holds_newest_claim(self) -> bool:
-        """Whether no other driver has taken over, nor a restore its claim away."""
+        """Whether no driver has taken over and no restore has removed its claim."""
         return self.home.holds(self._world.home.state.newest_claim)
 
     def work(self) -> None:
-        """Let its threads do what they were told."""
+        """Let its threads do the work that they were given."""
         if self._publishing is not None and not self._publishing.done():
             self._world.happened["batch published beside other work"] += 1
             self._publishing.go_on()
         self.work_late()
 
     def work_late(self) -> None:
-        """Let servers do what its threads had told them before they died."""
+        """Let servers run the statements that its threads had sent before they died."""
         for participant in self._participants:
             participant.work()
 
     def _name_attempt(self, number: int) -> Attempt:
-        """Every driver counts from 1, as Spark does from 0."""
+        """Name an attempt; every driver counts from 1, as Spark does from 0."""
         return self.home.claim.attempt(number)
 
     def _choose_lengths(self) -> dict[TopicPartition, int]:
@@ -177,7 +177,7 @@ class SimulatedDriver:
         }
 
     def _cover(self, lengths: dict[TopicPartition, int]) -> list[OffsetRange]:
-        """Fix the offsets of the next batch, as Spark does before it is planned."""
+        """Fix the offsets of the next batch, as Spark does before it plans."""
         ranges = [
             OffsetRange(
                 topic_partition=tp,

@@ -1,4 +1,4 @@
-"""What may go wrong in a history, and how often: drawn anew for each."""
+"""What may go wrong in a history, and how often: each history draws its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FaultKind(Enum):
     ZOMBIE_TASK = "zombie task stages"
 
 
-#: Faults that only take effect later, if at all; what they did is counted then.
+#: Faults that take effect later or never; they are counted when they take effect.
 ARMED = (
     FaultKind.LOSE_COMMIT,
     FaultKind.LOSE_PREPARE,
@@ -42,7 +42,7 @@ ARMED = (
     FaultKind.UNREACHABLE,
 )
 
-#: Every fault that must take effect often in many histories, or they prove little.
+#: Every fault that many histories must have often; otherwise they prove little.
 FAULTS = (
     *(kind.value for kind in FaultKind if kind not in ARMED),
     *(
@@ -58,7 +58,7 @@ FAULTS = (
     "batch published beside other work",
 )
 
-#: How actors must end now and then because of them.
+#: How actors must end now and then because of these faults.
 ENDINGS = (
     "detected: PARTICIPANT_AHEAD",
     "detected: PARTICIPANT_BEHIND",
@@ -76,12 +76,12 @@ class Swarm:
 
     kinds: Sequence[FaultKind]
     weights: Sequence[int]
-    #: How likely a side of a fault point, and a call, meets a fault.
+    #: Probability of a fault at a side of a fault point, and before a call.
     rate_at_points: float
     rate_between_calls: float
     steps: int
     batch_length: int
-    #: How likely the driver that worked last works next.
+    #: Probability that the driver that worked last works next.
     stickiness: float
 
     @classmethod
@@ -102,7 +102,7 @@ class Swarm:
         )
 
     def pick(self, chance: random.Random, place: str) -> FaultKind | None:
-        """Choose what goes wrong at a place; mostly nothing."""
+        """Choose the fault at a place; mostly None."""
         is_call = place == BETWEEN_CALLS
         rate = self.rate_between_calls if is_call else self.rate_at_points
         if chance.random() >= rate:
@@ -112,7 +112,7 @@ class Swarm:
 
 _SHARES = (0.3, 0.6, 0.9)
 
-#: Branches are finished, and above all rolled back, less often than all else happens.
+#: Branches are finished, and above all rolled back, less often than other events occur.
 _OFTEN = {FaultKind.LOSE_FINISH: 3}
 
 
@@ -127,20 +127,20 @@ class Coverage:
     reached: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Coverage) -> None:
-        """Count another history as well."""
+        """Add the counts of another history."""
         self.happened.update(other.happened)
         self.places.update(other.places)
         self.reached.update(other.reached)
 
     def rarest_fault(self) -> tuple[int, str]:
-        """Return the fault, or the place of faults, that came least, and how often."""
+        """Return the rarest fault or place of faults, and how often it came."""
         return min(
             *((self.happened[name], name) for name in FAULTS),
             *((self.places[name], name) for name in PLACES),
         )
 
     def rarest_ending(self) -> tuple[int, str]:
-        """Return the ending that came least, and how often."""
+        """Return the rarest ending, and how often it came."""
         return min((self.happened[name], name) for name in ENDINGS)
 
     def table(self) -> str:

@@ -1,4 +1,4 @@
-"""One history: two drivers, a resolver and an operator, and what befalls them."""
+"""One history: two drivers, a resolver and an operator, and their faults."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from sinks.testing.simulation.faults import (
 )
 from sinks.testing.simulation.world import Cut, World
 
-#: How deep actors may work within each other's steps.
+#: How deeply actors may be nested within each other's steps.
 _NESTING_MAX = 3
 
-#: How many batches and starts the last driver may need once all faults have ceased.
+#: Limit on batches and starts of the last driver once all faults have ceased.
 _PEACEFUL_STEPS_MAX = 60
 
-#: Errors by which a driver or the resolver says that databases disagree.
+#: Errors with which a driver or the resolver reports that databases disagree.
 _DETECTIONS = ("PARTICIPANT_AHEAD", "PARTICIPANT_BEHIND", "BRANCH_LOST")
 
-#: Other fatal errors that a driver may end with; the first three after a restore only.
+#: Other fatal errors that a driver may end with; these three only after a restore.
 _AFTER_RESTORE = ("CLAIM_LOST", "OFFSETS_DISAGREE", "SEQUENCE_DISAGREES")
 _STAGING_GONE = "STAGING_GONE"
 
 
 class History:
-    """What happens is decided by the seed.
+    """One history; the seed decides what happens in it.
 
     Attributes:
         trace: What happened, in order, one line each.
@@ -60,12 +60,13 @@ class History:
         #: Consistent backups.
         self._cuts: list[Cut] = [self._world.cut()]
         self._drivers: list[SimulatedDriver | None] = [None, None]
-        #: All that ever started; tasks of dead ones may still run.
+        #: All drivers that ever started; tasks of dead ones may still run.
         self._started: list[SimulatedDriver] = []
-        #: Who works now, the innermost last: slots of drivers; None is the resolver.
+        #: Actors that work now, the innermost last: slots of drivers; None is the
+        #: resolver.
         self._running: list[int | None] = []
-        #: Of each of them, whether databases that disagreed were put back to one moment
-        #: while it worked.
+        #: For each of them, whether databases that disagreed were restored to one
+        #: moment while it worked.
         self._mended: list[bool] = []
         self._at_peace = False
 
@@ -93,7 +94,7 @@ class History:
             faultpoints.disarm_all()
 
     def _run_driver(self, slot: int) -> None:
-        """Let a driver run its next batch; start one where none is."""
+        """Let a driver run its next batch; start a driver if the slot is empty."""
         self._running.append(slot)
         restores = self._checker.restores
         self._mended.append(False)
@@ -124,14 +125,14 @@ class History:
         )
 
     def _check_started(self, driver: SimulatedDriver, restores: int) -> None:
-        """A driver that has started has found out whether databases disagree."""
+        """Check that a driver did not start although databases disagree."""
         self._note(f"started as epoch {driver.epoch}")
         if driver.holds_newest_claim and restores == self._checker.restores:
             differences = self._checker.differences()
             assert not differences, f"a driver starts although {differences}"
 
     def _outlive(self, driver: SimulatedDriver | None) -> None:
-        """Let the server have read what a dead process had just sent."""
+        """Let the server act on statements that a dead process had just sent."""
         self._note("died")
         if driver is not None and self._chance.random() < 0.3:  # noqa: PLR2004
             was_at_peace, self._at_peace = self._at_peace, True
@@ -160,10 +161,10 @@ class History:
     def _end_with(self, error: TallyweirError, restores: int) -> None:
         """Judge the error that an actor ended with; repair what it has found.
 
-        It looks twice, so one under which databases went back twice is excused for
-        taking what it sees for a disagreement; so is one that has seen a true one,
-        which a restore mends before it has told; and one whose branch is gone, if home
-        may have forgotten the decision meanwhile. All stop, as they must.
+        An actor compares twice. So a false alarm is excused if databases went back
+        twice while it worked. It is also excused if the actor saw a true disagreement
+        that a restore mended before it reported it, and if it missed a branch whose
+        decision home may have forgotten meanwhile. In all cases it must stop.
         """
         self._note(f"ends: {error.code}")
         if error.code in _DETECTIONS:
@@ -192,7 +193,7 @@ class History:
         self._note("operator restores all databases")
         self._world.restore(self._chance.choice(self._cuts))
         self._checker.note_restore()
-        # Whoever works around this one may have seen the disagreement as well.
+        # The actors around this one may have seen the disagreement too.
         self._mended = [True] * len(self._mended)
 
     def _look(self) -> None:
@@ -238,7 +239,7 @@ class History:
         self._inject(kind)
 
     def _inject(self, kind: FaultKind) -> None:
-        """Let something go wrong."""
+        """Inject a fault."""
         match kind:
             case FaultKind.KILL:
                 raise DriverKilledError
@@ -260,7 +261,7 @@ class History:
                 self._arm(kind)
 
     def _let_another_work(self, kind: FaultKind) -> None:
-        """Pause the one who works; the server may end his transaction meanwhile."""
+        """Pause the working actor; the server may end its transaction meanwhile."""
         self._world.home.ends_lock_holders = self._chance.random() < 0.5  # noqa: PLR2004
         if kind is FaultKind.RESOLVER:
             self._run_resolver()
@@ -270,7 +271,7 @@ class History:
 
     def _go_back(self, kind: FaultKind) -> None:
         """Restore one database, or all."""
-        # Rather a recent backup: it differs in few batches.
+        # Prefer a recent backup: it differs in few batches.
         reach = self._chance.choice((2, 4, len(self._cuts)))
         cut = self._chance.choice(self._cuts[-reach:])
         differed = bool(self._checker.differences())
@@ -286,7 +287,7 @@ class History:
             self._mended = [True] * len(self._mended)
 
     def _arm(self, kind: FaultKind) -> None:
-        """Have a server fail some call to come."""
+        """Make a server fail a later call."""
         answer = self._chance.choice(list(LostAnswer))
         match kind:
             case FaultKind.LOSE_COMMIT:
@@ -312,7 +313,7 @@ class History:
             assert error.code == _STAGING_GONE, error  # noqa: PT017
 
     def _make_peace(self) -> None:
-        """Let nothing go wrong any more, and see all work done."""
+        """Stop all faults, and let the last driver and the resolver finish."""
         self._note("peace")
         self._at_peace = True
         world = self._world
@@ -324,7 +325,7 @@ class History:
         for server in world.servers.values():
             server.calls_to_fail = 0
         self._drivers = [None, None]
-        # What was under way may arrive before the last driver starts, or behind it.
+        # Late statements may arrive before or after the last driver starts.
         arrives_at = self._chance.randrange(4)
         steps = 0
         # At least one driver starts, and so finds out whether databases disagree.

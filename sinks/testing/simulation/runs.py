@@ -1,4 +1,4 @@
-"""Runs histories; one that fails tells how to run it again."""
+"""Runs histories; a failure says how to run its history again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from sinks.testing.simulation.faults import Coverage
 from sinks.testing.simulation.history import History
 
-#: Histories that a process runs in a row; starting it takes as long as a hundred.
+#: Histories that a process runs in a row; its start takes as long as a hundred.
 _IN_A_ROW = 1_000
 
 
@@ -20,7 +20,7 @@ def run_history(seed: int) -> History:
     """Run one history.
 
     Raises:
-        HistoryFailedError: It broke a promise.
+        HistoryFailedError: The history broke a promise.
     """
     history = History(seed)
     try:
@@ -37,17 +37,17 @@ def run_history(seed: int) -> History:
 def run_histories(first: int, count: int) -> Coverage:
     """Run the histories of some seeds; return what went wrong in them.
 
-    Many are shared out to the machine's cores: each history is a world of its own.
+    Many histories are spread over the machine's cores: each has its own world.
 
     Raises:
-        HistoryFailedError: One of them broke a promise.
+        HistoryFailedError: A history broke a promise.
     """
     if count <= _IN_A_ROW:
         return _run_in_a_row(first, count)
     firsts = range(first, first + count, _IN_A_ROW)
     counts = [min(_IN_A_ROW, first + count - start) for start in firsts]
     coverage = Coverage()
-    # A process that has threads, as a test runner's may, is not to be forked.
+    # A process with threads must not be forked, and a test runner may have threads.
     spawned = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(mp_context=spawned) as processes:
         for found in processes.map(_run_in_a_row, firsts, counts):

@@ -1,4 +1,4 @@
-"""The databases and the topic of one history, and what belongs where."""
+"""The databases and the topic of one history, and where each record belongs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sinks.testing.planned_batches import HOME, Position
 #: How far each partition reaches in Kafka.
 LOG_END = {TopicPartition("events", 0): 30, TopicPartition("events", 1): 15}
 
-#: The databases beside the home, and their branches.
+#: The participants and their branches.
 BRANCHES = {"billing": ("billing.0", "billing.1"), "audit": ("audit.0",)}
 
 _ALL_BRANCHES = (HOME, *(name for names in BRANCHES.values() for name in names))
@@ -52,13 +52,13 @@ class Cut:
 
 
 class World:
-    """What outlives every driver.
+    """The databases and the topic, which outlive every driver.
 
     Attributes:
         home: The home database.
-        others: The databases beside it, by name.
-        owner: Which branch publishes each record that Kafka holds.
-        refused: Records whose rows no result table takes.
+        others: The participants, by name.
+        owner: The branch that publishes each record that Kafka holds.
+        refused: Records whose rows every result table refuses.
         happened: Counts the faults that took effect, by name.
     """
 
@@ -95,7 +95,7 @@ class World:
         return {HOME: self.home, **self.others}
 
     def set_interlude(self, interlude: Callable[[str], None]) -> None:
-        """Have something happen before each call to any database."""
+        """Call a function before each call to any database."""
         for server in self.servers.values():
             server.interlude = interlude
 
@@ -108,27 +108,27 @@ class World:
         return self.owner[position]
 
     def cut(self) -> Cut:
-        """Keep what all databases hold now."""
+        """Keep the current states of all databases."""
         return Cut(
             home=self.home.state,
             others={name: one.state for name, one in self.others.items()},
         )
 
     def restore(self, cut: Cut) -> None:
-        """Put all databases back to one moment."""
+        """Restore all databases to one moment."""
         self.home.restore(cut.home)
         for name, database in self.others.items():
             database.restore(cut.others[name])
 
     def act_late(self) -> None:
-        """Let every server act on what is still on its way to it."""
+        """Let every server act on statements that are still on their way to it."""
         self.home.act_late()
         for database in self.others.values():
             database.act_late()
 
     @property
     def has_late_statements(self) -> bool:
-        """Whether something is still on its way to a server."""
+        """Whether a statement is still on its way to a server."""
         return self.home.is_locked or any(
             database.has_late_statements for database in self.others.values()
         )
@@ -153,7 +153,7 @@ class World:
     def _fill_topic(self, chance: random.Random) -> None:
         """Write records, markers of transactions and aborted events.
 
-        Neighbours go to the same branch, so that small batches touch few databases.
+        Neighbours go to the same branch, so that small batches change few databases.
         """
         stride = chance.choice((1, 3, 8))
         gaps = chance.choice((0.0, 0.1, 0.4))

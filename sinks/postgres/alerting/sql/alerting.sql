@@ -1,7 +1,7 @@
--- What the alerts service reads and writes, all of it in the session that holds its lock.
+-- What the alerts service reads and writes, all in the session that holds its lock.
 
 -- name: pipeline_facts
--- What the overview does not say: how long the oldest batch is in doubt.
+-- How long the oldest batch has been in doubt, which the overview does not say.
 SELECT pipeline.pipeline,
        coalesce(
            (SELECT extract(epoch FROM now() - min(oldest.published_at))
@@ -14,7 +14,8 @@ FROM tallyweir.pipeline AS pipeline
 JOIN tallyweir.visible_through AS through USING (pipeline);
 
 -- name: dead_shares
--- Of what the batches of a span have read; 0 where nothing was read.
+-- Share of dead letters among the records that the batches of a span have read; 0 if
+-- they have read none.
 SELECT pipeline.pipeline,
        coalesce(sum(covered.dead)::float8 / nullif(sum(covered.read), 0), 0) AS share
 FROM tallyweir.pipeline AS pipeline
@@ -71,7 +72,7 @@ SELECT %(alert_id)s, channel, 'firing', now()
 FROM unnest(%(channels)s::text[]) AS channel;
 
 -- name: deliver_resolved
--- Whoever is told that it fired is told that it ended.
+-- A channel that was notified of the begin is also notified of the end.
 INSERT INTO tallyweir.alert_delivery (alert_id, channel, about, due_at)
 SELECT alert_id, channel, 'resolved', now()
 FROM tallyweir.alert_delivery
@@ -79,8 +80,9 @@ WHERE alert_id = %(alert_id)s
   AND about = 'firing';
 
 -- name: due
--- An end is told after its begin. What a channel has refused for a day after the end is
--- no news any more. A channel that forgets is told again while the alert lasts.
+-- A channel is notified of the end after the begin. One day after the end, a
+-- notification that a channel still refuses is dropped as old news. A channel that
+-- forgets is notified again while the alert lasts.
 SELECT due.channel, due.about, due.failures, due.delivered_at, alert.alert_id,
        alert.rule, alert.pipeline, alert.severity, alert.since, alert.value, alert.told,
        alert.fired_at, alert.resolved_at, clock_timestamp() AS now

@@ -1,9 +1,9 @@
--- What happens in a database that holds branches.
+-- Statements in a database that holds branches.
 
 -- name: list_prepared
 SELECT gid
 FROM pg_prepared_xacts
--- The view shows the whole server, and only the own database's can be finished.
+-- The view shows the whole server, but a session can finish only its own database's.
 WHERE database = current_database()
   AND starts_with(gid, %(prefix)s)
 
@@ -20,8 +20,8 @@ PREPARE TRANSACTION {gid}
 SELECT 1
 FROM tallyweir_participant.marker
 WHERE gid = %(gid)s
--- The lock makes this a write, whose commit waits for the standbys, and so for the
--- marker: they may not have had it when it became visible here.
+-- The lock makes this a write, so its commit waits until the standbys have the marker.
+-- They may not have had it when it became visible here.
 FOR NO KEY UPDATE
 
 -- name: newest_markers
@@ -51,6 +51,6 @@ VALUES (
 )
 
 -- name: waits_since
--- Since when the window waits that has waited for longest.
+-- Since when the longest waiting window has waited.
 SELECT min(tallyweir_waiting_since)
 FROM {state}

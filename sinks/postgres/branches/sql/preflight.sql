@@ -3,7 +3,7 @@
 -- name: server_facts
 SELECT pg_is_in_recovery() AS is_standby,
        current_setting('max_prepared_transactions')::integer AS slots,
-       -- Slots are of the server, not of the database.
+       -- Slots belong to the server, not to a database.
        (
            SELECT count(*)
            FROM pg_prepared_xacts
@@ -29,7 +29,8 @@ ORDER BY prepared
 LIMIT 1
 
 -- name: logins_in_ledger
--- Of a role's setting in the database, the role's, and the database's, the first holds.
+-- The first of these applies: the role's setting in the database, the role's, the
+-- database's.
 SELECT rolname::text
 FROM pg_roles
 CROSS JOIN LATERAL (
@@ -79,7 +80,7 @@ FROM to_regclass(%(table)s) AS relation
 WHERE relation IS NOT NULL
 
 -- name: fillable_columns
--- Those that a statement may fill; what has a default or makes itself is left to it.
+-- Columns that a statement may fill, except those with a default or an identity.
 SELECT attname::text AS name,
        attnotnull AS is_required,
        typcategory::text AS category,
@@ -115,7 +116,7 @@ FROM {table}
 LIMIT 1
 
 -- name: returning_place
--- Needs the right to read, which who only appends may lack.
+-- This needs the right to read, which a role that only appends may lack.
 RETURNING tableoid, ctid::text
 
 -- name: update_tried

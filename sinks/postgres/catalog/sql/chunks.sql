@@ -1,9 +1,9 @@
--- Merging the runs of a bucket into chunks. What is written ahead is hidden; one
--- transaction shows it and takes the runs away. No transaction is long, because who
--- uses the catalog keeps buckets from being dropped.
+-- Merging the runs of a bucket into chunks. Chunks are hidden when they are written;
+-- one transaction then shows them and deletes the runs. No transaction is long, because
+-- a transaction that uses the catalog keeps buckets from being dropped.
 
 -- name: pipelines
--- Those that have a watermark, and through which batch their runs are merged.
+-- Pipelines with a watermark, and the last batch whose runs are merged.
 SELECT pipeline, pipeline_number,
        floor(extract(epoch FROM watermark))::bigint - bucket_seconds AS closed_through,
        last_sequence - %(margin)s,
@@ -16,8 +16,8 @@ ORDER BY pipeline
 SELECT pg_try_advisory_lock(7255947, %(pipeline_number)s)
 
 -- name: due_bucket
--- The oldest bucket that has enough runs for what it has in chunks, since a merge writes
--- its chunks again. A run costs who starts as much as some IDs, beside its own.
+-- The oldest bucket that has enough runs compared with its chunks, since a merge writes
+-- its chunks again. To a starting driver, each run costs as much as some further IDs.
 WITH held AS (
     SELECT bucket,
            coalesce(
@@ -45,7 +45,7 @@ ORDER BY bucket
 LIMIT 1
 
 -- name: sweep
--- What a merge that did not end has left.
+-- Rows that an unfinished merge has left.
 DELETE FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s
   AND bucket = %(bucket)s
@@ -85,8 +85,8 @@ VALUES (
 SELECT set_config('lock_timeout', '10s', false)
 
 -- name: await_forgetting
--- A batch run that forgets all IDs would not see chunks that are shown meanwhile, and
--- takes this lock too (publish.sql).
+-- A batch run that forgets all IDs takes this lock too (publish.sql): it would not see
+-- chunks that are shown meanwhile.
 SELECT pg_advisory_xact_lock(7255946, %(pipeline_number)s)
 
 -- name: take_runs_away

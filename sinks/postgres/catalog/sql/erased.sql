@@ -1,4 +1,4 @@
--- What was erased of a pipeline, as tasks must know it.
+-- A pipeline's tombstones, for its tasks.
 
 -- name: erased_ids
 SELECT coalesce(string_agg(fingerprint, ''::bytea ORDER BY fingerprint), '')

@@ -1,9 +1,10 @@
 -- name: one_snapshot
--- A merge that ends between the two statements that follow would hide its IDs from both.
+-- Without this, a merge that ends between the next two statements would hide its IDs
+-- from both.
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY
 
 -- name: fetch_filters
--- Of the buckets whose chunks are of these batches only.
+-- Filters of the buckets whose chunks hold only IDs of these batches.
 SELECT bucket, sequence, oldest_sequence, chunks, chunk, ids, filter
 FROM tallyweir.seen_id_run
 WHERE pipeline = %(pipeline)s
@@ -15,7 +16,7 @@ WHERE pipeline = %(pipeline)s
 ORDER BY bucket DESC, chunk
 
 -- name: fetch_runs
--- Runs, and chunks that hold IDs of other batches as well.
+-- Runs, and chunks that also hold IDs of other batches.
 SELECT greatest(
            coalesce(oldest_sequence, sequence), %(after_sequence)s::bigint + 1
        ) AS from_sequence,
@@ -34,10 +35,10 @@ WHERE pipeline = %(pipeline)s
 ORDER BY from_sequence, bucket, chunk
 
 -- name: find_in_slices
--- Only the asked-for bytes of each value are read, and only what may have the ID leaves
--- the server: a slice that has it, or one that does not begin before it and end behind
--- it, so that it may be beside it. Whatever has been merged again has no row any more.
--- OFFSET 0 has a value computed once, not wherever it is named.
+-- The server reads only the requested bytes of each value, and sends only slices that
+-- may have the ID: a slice that has it, or one that does not begin before the ID and
+-- end after it, so that the ID may be just outside. A chunk that was merged again has
+-- no row any more. OFFSET 0 makes Postgres compute a value once, not at each use.
 SELECT asked.number,
        CASE WHEN has.may THEN slice.fingerprints END,
        CASE WHEN has.may THEN
@@ -76,8 +77,8 @@ CROSS JOIN LATERAL (
 WHERE NOT run.is_hidden
 
 -- name: fetch_entries
--- All that a bucket holds between two fingerprints of the batches through one, however
--- often it was merged since. In a database that was restored, these may be runs again.
+-- All entries of a bucket between two fingerprints, of batches through one, however
+-- often the bucket was merged since. In a restored database, these may be runs again.
 SELECT coalesce(oldest_sequence, sequence), fingerprints, payload_hashes,
        CASE WHEN sequence > %(through_sequence)s THEN sequences END
 FROM tallyweir.seen_id_run
@@ -102,7 +103,7 @@ WHERE home.nspname = 'tallyweir'
   AND parent.relname = %(pipeline_runs)s
 
 -- name: lock_settings
--- The server has room for as many locks as this many transactions with so many each.
+-- The server has room for locks: the first number times the second.
 SELECT current_setting('max_locks_per_transaction')::bigint,
        current_setting('max_connections')::bigint
            + current_setting('max_prepared_transactions')::bigint

@@ -1,6 +1,6 @@
 -- name: claim_epoch
--- Nobody claims to work while a pause lasts. Whoever sees a pause's number sees the
--- pause. Who claims to act publishes no batch, so a pause need not keep him.
+-- No driver or run can claim while a pause lasts. A claim that sees a pause's number
+-- also sees the pause. An act publishes no batch, so it can claim during a pause.
 INSERT INTO tallyweir.epoch_claim (
     pipeline, epoch, nonce, host, process_id, run, is_act
 )
@@ -55,8 +55,8 @@ ORDER BY epoch DESC
 LIMIT 1
 
 -- name: newest_claim
--- With the run that made it, and whether the run has published. A claim is followed by
--- a session under its name, in a moment.
+-- The newest claim with its run, and whether the run has published. A session under the
+-- claim's name follows the claim within moments.
 SELECT claim.epoch,
        claim.run,
        pipeline.pipeline_number,
@@ -123,7 +123,7 @@ SELECT tallyweir.create_pipeline_runs(%(pipeline)s)
 SELECT nspname
 FROM pg_namespace
 WHERE nspname ~ %(pattern)s
-  -- What another role has made, before this one took over, only that one can drop.
+  -- A schema that another role made earlier can only be dropped by that role.
   AND pg_has_role(nspowner, 'USAGE')
 
 -- name: drop_staging

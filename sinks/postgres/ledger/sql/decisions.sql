@@ -1,7 +1,7 @@
--- What the home database knows of branches in other databases.
+-- What the home database knows about branches in other databases.
 
 -- name: newest_claim
--- Without a claim, as after a restore, epoch 0 stands for the claim that nobody has.
+-- Without a claim, as after a restore, epoch 0 stands for a claim that no driver has.
 SELECT installation_id,
        pipeline_number,
        coalesce(epoch, 0),

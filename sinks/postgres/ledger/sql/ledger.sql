@@ -1,16 +1,16 @@
--- What the ledger says of a pipeline, and where it contradicts itself.
+-- What the ledger says about a pipeline, and where it contradicts itself.
 
 -- name: pin_path
--- A function or operator of public that fits a call better than the server's would be
--- taken, and run with the rights of whoever acts, or looks.
+-- Otherwise Postgres would use a function or operator of public that fits a call better
+-- than the server's, and run it with the rights of the role that acts or reads.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- name: pipeline_row
--- Everything that a check needs to know about the pipeline itself.
+-- All that a check needs to know about the pipeline itself.
 SELECT pipeline_number,
        (SELECT installation_id FROM tallyweir.installation) AS installation_id,
        definition,
-       -- A duration as people write it, or nothing where repeats cannot happen.
+       -- A duration as people write it; NULL if repeats cannot happen.
        extract(epoch FROM (definition #>> '{deduplicate,horizon}')::interval)::bigint
            AS horizon_s,
        bucket_seconds,
@@ -27,7 +27,7 @@ FROM tallyweir.pipeline AS pipeline
 WHERE pipeline = %(pipeline)s;
 
 -- name: accepted_losses
--- The newest of each output.
+-- The newest accepted loss of each output.
 SELECT DISTINCT ON (output_table) output_table, through_sequence, rows, reason
 FROM tallyweir.accepted_loss
 WHERE pipeline = %(pipeline)s
@@ -77,14 +77,14 @@ GROUP BY reason
 ORDER BY events DESC, reason;
 
 -- name: broken_ranges
--- Ranges, accepted gaps and moves in the order of batches: each begins where the former
--- one of its partition ended.
+-- Ranges, accepted gaps and moves in the order of batches: each must begin where the
+-- one before it in its partition ended.
 WITH step AS (
     SELECT topic, partition, sequence, 0 AS move, from_offset, until_offset
     FROM tallyweir.batch_partition
     WHERE pipeline = %(pipeline)s
     UNION ALL
-    -- A gap was accepted, or a position moved, after the batch whose number it carries.
+    -- A gap was accepted, or a position moved, after the batch of its number.
     SELECT topic, partition, after_sequence, move, from_offset, until_offset
     FROM tallyweir.accepted_gap
     WHERE pipeline = %(pipeline)s
@@ -109,7 +109,7 @@ WHERE from_offset <> expected
 ORDER BY topic, partition, sequence;
 
 -- name: broken_ends
--- Partitions whose position is not where their last range, gap or move ended.
+-- Partitions whose position differs from the end of their last range, gap or move.
 WITH step AS (
     SELECT topic, partition, sequence, 0 AS move, from_offset, until_offset
     FROM tallyweir.batch_partition
@@ -140,9 +140,9 @@ WHERE progress.next_offset IS DISTINCT FROM final.until_offset
 ORDER BY final.topic, final.partition;
 
 -- name: broken_sequences
--- Each batch follows the one before, or those that restores have taken back; the first is
--- 1. The row that is added stands for the batch after the last, which the pipeline's own
--- counter promises.
+-- Each batch follows the one before it, or batches that restores have taken back; the
+-- first is 1. The row that is added stands for the batch after the last, by the
+-- pipeline's own counter.
 WITH numbered AS (
     SELECT sequence AS first, sequence AS last, true AS is_batch
     FROM tallyweir.batch
@@ -171,8 +171,8 @@ WHERE CASE WHEN is_batch THEN first <> former + 1 ELSE first > former + 1 END
 ORDER BY first;
 
 -- name: broken_epochs
--- A batch whose epoch nobody claimed, or that an older driver published after a newer
--- one had.
+-- Batches whose epoch was never claimed, or that an older driver published after a
+-- newer one.
 SELECT followed.sequence, followed.epoch, followed.former_epoch,
        claim.epoch IS NOT NULL AS claimed
 FROM (
@@ -188,8 +188,8 @@ WHERE claim.epoch IS NULL
 ORDER BY followed.sequence;
 
 -- name: broken_watermarks
--- Every step of the watermark, the pipeline's own value being the last. A watermark
--- that is unknown again has gone back as well.
+-- Every step of the watermark; the pipeline's own value is the last. A watermark that
+-- becomes unknown again has also gone back.
 WITH step AS (
     SELECT sequence, 0 AS kind, watermark_before AS watermark
     FROM tallyweir.batch
@@ -220,5 +220,5 @@ ORDER BY sequence, kind;
 SELECT DISTINCT topic, topic_id
 FROM tallyweir.partition_progress
 WHERE pipeline = %(pipeline)s
-  -- Kafka knows nothing of what batch runs have read.
+  -- Kafka does not know the inputs of batch runs.
   AND strpos(topic, ':') = 0;

@@ -1,8 +1,8 @@
--- The rows of an append output, held against the ranges and counts of the ledger.
+-- The rows of an append output, compared with the ranges and counts of the ledger.
 -- {table} is the output's table, already quoted; at home see rows_ever.
 
 -- name: missing_columns
--- Columns of the output that a person may have dropped; all when the table is gone.
+-- Columns of the output that an operator may have dropped; all if the table is gone.
 SELECT needed.name
 FROM unnest(%(columns)s::text[]) AS needed (name)
 LEFT JOIN pg_attribute AS present
@@ -44,9 +44,10 @@ WHERE pipeline = %(pipeline)s;
 
 -- name: tallied_rows
 -- Rows per batch and partition. A row belongs to the range that holds its offset;
--- width_bucket finds it by binary search, a join on both bounds would compare every
--- row with every range. Where records were read again, the ranges are those that hold
--- each offset first, and those of a later reading that made a result are named. Rows of topics that the pipeline never read are another's.
+-- width_bucket finds it by binary search, while a join on both bounds would compare
+-- every row with every range. If records were read again, a range counts for the
+-- offsets that it held first; records that became results at a later reading are
+-- listed. Rows of topics that the pipeline never read belong to another pipeline.
 WITH bounds AS (
     SELECT topic, partition,
            array_agg(from_offset ORDER BY from_offset) AS froms,
@@ -93,9 +94,8 @@ FROM owned
 GROUP BY sequence, topic, partition;
 
 -- name: replaced_rows
--- In the place of a table: the rows of an output that upserts have replaced, or that
--- were erased. What went before everything was truncated is of batches that are not
--- looked at any more.
+-- Stands for a table: the rows of an output that upserts have replaced or that were
+-- erased. Rows from before a truncation belong to batches that are no longer checked.
 (
     SELECT replaced.kafka_topic, replaced.kafka_partition, replaced.kafka_offset
     FROM tallyweir.replaced_row AS replaced
@@ -114,8 +114,8 @@ GROUP BY sequence, topic, partition;
 )
 
 -- name: rows_ever
--- In the place of the table of an output at home: its rows, and those that were
--- replaced or erased, which their batches have committed all the same.
+-- Stands for the table of an output at home: its rows, and those that were replaced or
+-- erased, which their batches have committed too.
 (
     SELECT kafka_topic, kafka_partition, kafka_offset
     FROM {table}
@@ -125,8 +125,8 @@ GROUP BY sequence, topic, partition;
 )
 
 -- name: output_claims
--- What each batch says it wrote to the output, its checksum and the rows' digests. An
--- output with a condition has a checksum of its own, and need not take every committed
+-- What each batch reports for the output, with its checksum and the rows' digests. An
+-- output with a condition has its own checksum, and need not take every committed
 -- event.
 SELECT output.sequence, output.events, output.rows,
        coalesce(output.checksum, batch.checksum) AS checksum,
@@ -153,7 +153,7 @@ WHERE pipeline = %(pipeline)s
   AND output_table = ANY (%(windows)s);
 
 -- name: batches_with_former_outputs
--- Batches that wrote to tables which the pipeline does not write to any more.
+-- Batches that wrote to tables which the pipeline no longer writes to.
 SELECT DISTINCT sequence
 FROM tallyweir.batch_output
 WHERE pipeline = %(pipeline)s

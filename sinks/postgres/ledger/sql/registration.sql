@@ -1,4 +1,4 @@
--- Which pipelines a home knows, and which names it does not take again.
+-- Which pipelines a home knows, and which names it does not accept again.
 
 -- name: register_pipeline
 INSERT INTO tallyweir.pipeline (
@@ -8,12 +8,12 @@ VALUES (
     %(pipeline)s, %(definition)s::jsonb, %(definition_hash)s,
     %(shards)s, %(bucket_seconds)s
 )
--- Not DO UPDATE, which would wait for whoever publishes: the claim comes first.
+-- DO UPDATE would wait for a driver that publishes, but the claim comes first.
 ON CONFLICT DO NOTHING
 
 -- name: hold_registered
--- Nobody discards it until the end of the transaction. Whoever publishes is not waited
--- for, nor kept waiting.
+-- The pipeline cannot be discarded until the end of the transaction. This lock neither
+-- waits for a driver that publishes nor makes it wait.
 SELECT pipeline_number, bucket_seconds
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s

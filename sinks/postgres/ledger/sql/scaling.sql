@@ -1,4 +1,4 @@
--- What a driver reads and writes to scale its pipeline, and who looks on.
+-- What a driver reads and writes to scale its pipeline, and what status shows of it.
 
 -- name: read_bounds
 SELECT executors_min, executors_max, batch_offsets_min, batch_offsets_max
@@ -30,8 +30,8 @@ VALUES (
 )
 
 -- name: free_connections
--- Those that the pipeline's own sessions use or may use: all but the reserved ones and
--- those that others have open.
+-- Connections that the pipeline's own sessions use or may use: all except the reserved
+-- ones and those that other sessions have open.
 SELECT current_setting('max_connections')::integer
        - current_setting('superuser_reserved_connections')::integer
        - coalesce(current_setting('reserved_connections', true)::integer, 0)

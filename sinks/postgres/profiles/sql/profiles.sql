@@ -1,4 +1,4 @@
--- Flame graphs of pipelines: the newest few are kept.
+-- Flame graphs of pipelines; only the newest few are kept.
 
 -- name: keep
 INSERT INTO tallyweir.profile (pipeline, kind, host, epoch, seconds, samples, svg)

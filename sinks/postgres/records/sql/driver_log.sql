@@ -1,7 +1,7 @@
 -- The newest warnings and errors of drivers.
 
 -- name: add
--- Without a batch of its own a line belongs to the one at hand.
+-- A line that names no batch belongs to the current one.
 INSERT INTO tallyweir.driver_log
     (pipeline, at, level, event, sequence, epoch, detail)
 SELECT pipeline, %(at)s, %(level)s, %(event)s,

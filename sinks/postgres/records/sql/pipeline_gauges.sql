@@ -1,8 +1,8 @@
 -- Gauges of pipelines, for charts.
 
 -- name: under_way
--- Prepared branches on the home's server, in whichever database, and the batch that is
--- in doubt for longest.
+-- Prepared branches on the home's server, in any database, and the batch that has been
+-- in doubt longest.
 SELECT prepared.branches AS prepared,
        prepared.oldest_s AS prepared_s,
        pipeline.last_sequence - through.sequence AS in_doubt,

@@ -1,4 +1,4 @@
--- What the relay reads and writes, all of it in the one session that holds its lock.
+-- What the relay reads and writes, all in the one session that holds its lock.
 
 -- name: list_pipelines
 SELECT pipeline
@@ -12,9 +12,9 @@ WHERE pipeline = %(pipeline)s
   AND stream = %(stream)s
 
 -- name: of_topic
--- Columns of a message: which topic it goes with, and that topic's id where it was made
--- again under its name. Kafka has no topic of a batch run: its messages are with
--- those of the pipeline's first.
+-- Columns of a message: its source topic, and that topic's id if the topic was deleted
+-- and made again. Kafka has no topic for a batch run: its messages count for the
+-- pipeline's first topic.
 CASE WHEN starts_with(message.kafka_topic, 'batch:')
     THEN coalesce(
         pipeline.definition #>> '{source,topic,0}',
@@ -39,7 +39,7 @@ END AS source_topic,
 
 -- name: read_dead_letters
 -- Publish transactions of a pipeline follow one another, each with the next sequence,
--- so nothing can appear later at or before a place that was once read.
+-- so no message can appear later at or before a place that was read.
 SELECT message.sequence, message.kafka_topic, message.kafka_partition,
        message.kafka_offset,
        {of_topic},
@@ -59,7 +59,7 @@ ORDER BY message.sequence, message.kafka_topic, message.kafka_partition,
 LIMIT %(messages_max)s
 
 -- name: count_dead_letters
--- All that is not sent yet, also what no reader of other databases may see so far.
+-- All messages not sent yet, including those of batches not yet visible everywhere.
 SELECT count(*)
 FROM tallyweir.dead_letter AS dead
 WHERE dead.pipeline = %(pipeline)s
@@ -68,8 +68,8 @@ WHERE dead.pipeline = %(pipeline)s
          %(kafka_offset)s::bigint)
 
 -- name: read_outbox
--- What is sent is deleted, so what is there is still to be sent; the cursor's batch
--- only says where to begin looking.
+-- Sent messages are deleted, so all that exist are still to be sent; the cursor's batch
+-- only says where to start.
 SELECT message.sequence, message.kafka_topic, message.kafka_partition,
        message.kafka_offset, message.topic,
        {of_topic},
@@ -120,6 +120,6 @@ WHERE (stored.sequence, stored.kafka_topic, stored.kafka_partition,
 -- name: read_visible_offsets
 SELECT pipeline, topic, partition, next_offset
 FROM tallyweir.visible_offset
--- Kafka knows nothing of the positions of batch runs.
+-- Kafka does not know the positions of batch runs.
 WHERE strpos(topic, ':') = 0
 ORDER BY pipeline, topic, partition

@@ -1,7 +1,7 @@
--- What a database has been migrated to, and who may go on.
+-- The migrations that a database has, and whether the role may apply more.
 
 -- name: table_exists
--- Of a schema that the role may not even look into, Postgres says so by an error.
+-- If the role may not use the schema at all, Postgres raises an error.
 SELECT to_regclass(%(table)s) IS NOT NULL
 
 -- name: applied

@@ -1,6 +1,6 @@
 -- The group roles and what each may do; docs/security.md has the same as a matrix.
--- Everything is taken back before it is granted, in one transaction, so that what a
--- former version granted too much is gone and nobody ever sees less than he needs.
+-- One transaction revokes everything and grants it again. So excess privileges of a
+-- former version go, and no role ever has fewer privileges than it needs.
 
 -- name: missing_roles
 SELECT wanted.name
@@ -15,7 +15,7 @@ CREATE ROLE {role} NOLOGIN
 SELECT current_user::text, pg_has_role('tallyweir_publisher', 'USAGE')
 
 -- name: join_publisher
--- Who sets default privileges for a role must belong to it.
+-- A role that sets default privileges for another must be its member.
 GRANT tallyweir_publisher TO CURRENT_USER
 
 -- name: database
@@ -23,8 +23,7 @@ GRANT CONNECT ON DATABASE {database} TO
     tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor,
     tallyweir_alerts;
 
--- Each epoch of a driver has a schema of its own for staging, in which nobody else may
--- look.
+-- Each epoch of a driver has its own schema for staging, which no other role may read.
 GRANT CREATE ON DATABASE {database} TO tallyweir_publisher;
 
 -- Result tables without a schema are made in public, and belong to the publisher.
@@ -49,13 +48,13 @@ REVOKE ALL ON ALL TABLES IN SCHEMA tallyweir FROM
 GRANT USAGE ON SCHEMA tallyweir TO
     tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor,
     tallyweir_alerts;
--- Every process looks whether the schema is of its version.
+-- Every process checks whether the schema has its version.
 GRANT SELECT ON tallyweir._yoyo_migration TO
     tallyweir_publisher, tallyweir_relay, tallyweir_reader, tallyweir_monitor,
     tallyweir_alerts;
 
 -- The publisher: driver, executors, resolver, repair. It adds to the ledger and never
--- changes what it says; positions and watermark it moves.
+-- changes its entries; it moves positions and watermark.
 GRANT SELECT ON
     tallyweir.installation, tallyweir.pipeline, tallyweir.epoch_claim,
     tallyweir.partition_progress, tallyweir.batch, tallyweir.batch_partition,
@@ -78,29 +77,30 @@ GRANT INSERT ON
     tallyweir.batch_run_input, tallyweir.replaced_row, tallyweir.pause, tallyweir.act,
     tallyweir.scaling_decision, tallyweir.pipeline_version
 TO tallyweir_publisher;
--- Its start counts what is gone of a table that is empty.
+-- At its start a driver counts the rows that an empty table has lost by replacements
+-- and erasures.
 GRANT SELECT ON tallyweir.replaced_row, tallyweir.erased_result TO tallyweir_publisher;
--- A driver ends the drain that somebody has asked for.
+-- A driver ends the drain that an operator has asked for.
 GRANT UPDATE (drained_epoch) ON tallyweir.drain TO tallyweir_publisher;
--- A driver tells what nobody knew of the version that it runs.
+-- A driver fills in what was not recorded about the version that it runs.
 GRANT UPDATE (layout, file_text) ON tallyweir.pipeline_version TO tallyweir_publisher;
--- Keyed state and timers it changes as functions say.
+-- It changes keyed state and timers as functions ask.
 GRANT SELECT, INSERT, DELETE ON tallyweir.keyed_state, tallyweir.keyed_timer
     TO tallyweir_publisher;
 GRANT UPDATE (value, schema_version, expires_at, sequence)
     ON tallyweir.keyed_state TO tallyweir_publisher;
 GRANT UPDATE (shard, clock, fires_at, sequence)
     ON tallyweir.keyed_timer TO tallyweir_publisher;
--- A batch run that takes the place of all before it forgets the IDs that they saw; the
--- resolver puts chunks in the place of runs.
+-- A batch run that replaces all earlier batches forgets the IDs that they saw; the
+-- resolver replaces runs by chunks.
 GRANT DELETE ON tallyweir.seen_id_run TO tallyweir_publisher;
 GRANT UPDATE (is_hidden) ON tallyweir.seen_id_run TO tallyweir_publisher;
--- What batches have cost, of the newest ones.
+-- Measures of the newest batches.
 GRANT SELECT, INSERT, DELETE ON tallyweir.batch_measures TO tallyweir_publisher;
--- The newest rows of each step, in the place of those before.
+-- Samples of each step; new rows replace the former ones.
 GRANT SELECT, INSERT, DELETE ON tallyweir.sample TO tallyweir_publisher;
 GRANT UPDATE (sequence, redacted, rows) ON tallyweir.sample TO tallyweir_publisher;
--- The newest lines of its log, and no more of them than are kept.
+-- The newest lines of its log; older ones are deleted.
 GRANT SELECT, INSERT, DELETE ON tallyweir.driver_log TO tallyweir_publisher;
 -- Its metrics count dead letters by reason.
 GRANT SELECT (pipeline, sequence, reason) ON tallyweir.dead_letter
@@ -110,7 +110,8 @@ GRANT UPDATE (definition, definition_hash, watermark, last_sequence)
 GRANT UPDATE (next_offset, event_time_max, active_at)
     ON tallyweir.partition_progress TO tallyweir_publisher;
 GRANT UPDATE (committed_at) ON tallyweir.batch_branch TO tallyweir_publisher;
--- Whoever samples a driver works as it does; old profiles make place for new ones.
+-- A process that profiles a driver has the driver's role; new profiles replace old
+-- ones.
 GRANT SELECT, INSERT, DELETE ON tallyweir.profile TO tallyweir_publisher;
 GRANT SELECT ON tallyweir.receipt TO tallyweir_publisher;
 GRANT EXECUTE ON FUNCTION
@@ -119,8 +120,8 @@ GRANT EXECUTE ON FUNCTION
     tallyweir.drop_bucket(integer, bigint)
 TO tallyweir_publisher;
 
--- The relay: reads dead letters and messages whole, and how far the pipelines have
--- come; notes how far it has come itself, and deletes the messages that it has sent.
+-- The relay: reads whole dead letters and messages, and the pipelines' progress; moves
+-- its own cursors, and deletes the messages that it has sent.
 GRANT SELECT ON
     tallyweir.pipeline, tallyweir.partition_progress, tallyweir.batch,
     tallyweir.dead_letter, tallyweir.outbox, tallyweir.relay_cursor,
@@ -133,8 +134,8 @@ GRANT UPDATE (
 ) ON tallyweir.relay_cursor TO tallyweir_relay;
 GRANT DELETE ON tallyweir.outbox TO tallyweir_relay;
 
--- Readers: the ledger and the views, without what producers have sent. The detail of a
--- dead letter may quote the record.
+-- Readers: the ledger and the views, without data from producers. The detail of a dead
+-- letter may quote the record, so readers do not see it.
 GRANT SELECT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.batch_output,
@@ -148,8 +149,8 @@ GRANT SELECT ON
     tallyweir.shadow_table, tallyweir.discarded_pipeline, tallyweir.receipt,
     tallyweir.pipeline_version, tallyweir.put_aside, tallyweir.second_chance, tallyweir.no_result
 TO tallyweir_reader;
--- Hot keys are what producers have sent, and so are IDs: of measures there is a view,
--- and of rows all but the ID.
+-- Hot keys and IDs are data from producers. So readers see measures only through a
+-- view, and all columns of rows except the ID.
 GRANT SELECT ON tallyweir.batch_usage, tallyweir.pipeline_gauge TO tallyweir_reader;
 GRANT SELECT (
     pipeline, sequence, kafka_topic, kafka_partition, kafka_offset, topic
@@ -178,8 +179,8 @@ GRANT SELECT (
 GRANT SELECT ON tallyweir.alert, tallyweir.alert_delivery, tallyweir.profile
     TO tallyweir_reader;
 
--- The alerts service: reads how far the pipelines have come, nothing that producers
--- have sent; keeps alerts, and what is to be told of them.
+-- The alerts service: reads the pipelines' progress, but no data from producers; keeps
+-- alerts and their notifications.
 GRANT SELECT ON
     tallyweir.pipeline, tallyweir.epoch_claim, tallyweir.partition_progress,
     tallyweir.batch, tallyweir.batch_partition, tallyweir.visible_through,
@@ -199,10 +200,10 @@ GRANT UPDATE (due_at, failures, error_code, delivered_at)
 -- The monitor: status, verify, why, indoubt list. why computes fingerprints and shows
 -- payloads, so this role reads the installation's key and whole records.
 GRANT SELECT ON ALL TABLES IN SCHEMA tallyweir TO tallyweir_monitor;
--- What verify found last.
+-- The newest result of verify.
 GRANT INSERT, UPDATE (is_verified, summary, batches, taken_at, taken_by)
     ON tallyweir.receipt TO tallyweir_monitor;
--- What it gauges for its charts, of the newest days.
+-- The gauges of the newest days, for its charts.
 GRANT INSERT, DELETE ON tallyweir.pipeline_gauge TO tallyweir_monitor;
 
 -- name: participant
@@ -213,13 +214,13 @@ GRANT USAGE ON SCHEMA tallyweir_participant TO
     tallyweir_publisher, tallyweir_monitor;
 GRANT SELECT ON tallyweir_participant._yoyo_migration TO tallyweir_publisher;
 GRANT SELECT, INSERT ON tallyweir_participant.marker TO tallyweir_publisher;
--- Locking a marker FOR NO KEY UPDATE asks for the right to update some column; nothing
--- is decided by this one.
+-- Locking a marker FOR NO KEY UPDATE needs the right to update some column; no decision
+-- depends on this one.
 GRANT UPDATE (prepared_at) ON tallyweir_participant.marker TO tallyweir_publisher;
 GRANT SELECT ON ALL TABLES IN SCHEMA tallyweir_participant TO tallyweir_monitor;
 
 -- name: not_granted
--- Who may not grant something gets a warning from Postgres and no error.
+-- A role that may not grant a privilege gets a warning from Postgres, and no error.
 SELECT missing.what
 FROM (
     VALUES

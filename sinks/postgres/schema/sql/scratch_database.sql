@@ -1,11 +1,11 @@
--- Throw-away databases. {name} and {gid} are quoted by psycopg.
+-- Scratch databases. psycopg quotes {name} and {gid}.
 
 -- name: create
--- As Postgres was made, and not as somebody has made template1.
+-- template0 is pristine; an administrator may have changed template1.
 CREATE DATABASE {name} TEMPLATE template0
 
 -- name: left
--- Those to which nobody is connected.
+-- Scratch databases without connections.
 SELECT datname
 FROM pg_database
 WHERE datname LIKE 'tallyweir\_scratch\_%'

@@ -1,6 +1,6 @@
 -- name: pin
--- A setting that the server's version does not know is left out. Where a superuser's
--- right is needed to change one, it is changed only if it differs.
+-- A setting that the server's version does not know is left out. A setting that only a
+-- superuser may change is changed only if it differs.
 SELECT pg_catalog.set_config(name, value, false)
 FROM (VALUES
     -- Text and bytes
@@ -43,7 +43,7 @@ FROM (VALUES
     ('idle_session_timeout', '0', false),
     ('synchronous_commit', 'on', false),
     ('exit_on_error', 'off', false),
-    -- A cancelled wait for a standby is told in a warning
+    -- Postgres reports a cancelled wait for a standby by a warning
     ('client_min_messages', 'warning', false)
 ) AS pinned (name, value, is_privileged)
 WHERE pg_catalog.current_setting(name, true) IS NOT NULL
