@@ -52,7 +52,7 @@ class Coordinator:
     """Takes the batches of one driver to their end.
 
     Args:
-        publisher: Of the driver's claim.
+        publisher: Publishes under the driver's claim.
         stage_keys: Phase 2b, for a pipeline with keyed state.
     """
 

@@ -75,8 +75,8 @@ def decide_publish(  # noqa: PLR0913 - each is a fact that is asked for
         stored: The offsets in Postgres, read under the same lock.
         last_sequence: The newest batch there, read under the same lock.
         ranges: What the batch covers; empty for a tick.
-        after_sequence: The newest batch when this one was planned, on whose state it
-            was planned.
+        after_sequence: The newest batch when this one was planned; the plan builds on
+            its state.
 
     Raises:
         FencedError: A newer driver works.

@@ -32,7 +32,7 @@ class KeyedVote:
     """One task attempt's statement of the keys that it worked on.
 
     Attributes:
-        attempt: Whose rows these are.
+        attempt: The attempt that votes.
         consumed: Number of staged events that functions were given, by staging table.
             Every stateful output is listed, with 0 if it had no events.
         staged: Number of rows that this attempt copied, by staging table: results,

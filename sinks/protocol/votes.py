@@ -105,7 +105,7 @@ class OutputTally:
 
     events: int = 0
     rows: int = 0
-    #: Events that this output could not take any more.
+    #: Events that came too late for this output.
     late: int = 0
     #: Events merged into windows that the watermark had already passed.
     revised: int = 0

@@ -349,7 +349,7 @@ class MemoryPublication:
         tables = dict(database.state.tables)
         self._keyed = dict(database.state.keyed)
         for table in tally.staged:
-            # A branch in another database moves the rows staged under its name.
+            # A branch moves the rows that are staged under its name.
             if "@" in table:
                 continue
             moved = database.staging.move(

@@ -65,7 +65,7 @@ class FillableColumn:
 
     @property
     def plain(self) -> str | None:
-        """A value that most constraints accept; None for a type without one here."""
+        """A value that most constraints accept; None if none is known for the type."""
         if self.kind == "uuid":
             return str(uuid.uuid4())
         of_category = self.first_label or _BY_CATEGORY.get(self.category)

@@ -121,7 +121,7 @@ class LockedSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the session still stands, as far as is known here."""
+        """Whether the session is open, as far as this process knows."""
         return not self._connection.closed
 
     def close(self) -> None:

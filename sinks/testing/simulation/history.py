@@ -162,9 +162,9 @@ class History:
         """Judge the error that an actor ended with; repair what it has found.
 
         An actor compares twice. So a false alarm is excused if databases went back
-        twice while it worked. It is also excused if the actor saw a true disagreement
-        that a restore mended before it reported it, and if it missed a branch whose
-        decision home may have forgotten meanwhile. In all cases it must stop.
+        twice while it worked. It is also excused if a restore mended a true
+        disagreement before the actor reported it, or if the actor missed a branch whose
+        decision home may have forgotten meanwhile. In all cases the actor must stop.
         """
         self._note(f"ends: {error.code}")
         if error.code in _DETECTIONS:
