@@ -183,11 +183,15 @@ def windows(
     as_json: _Json = False,
     plot: _Plot = None,
 ) -> None:
-    """Windowed counts beside Spark's own; both halves of a batch, by its groups."""
-    from services.dev.bench.windows import measure_windows, windows_tables
+    """Windowed counts, beside Spark's own in the same run."""
+    from services.dev.bench.windows import measure_windows
 
-    figures = measure_windows(events=events, seed=seed, say=note)
-    _show_tables("windows", figures, windows_tables, as_json=as_json, plot=plot)
+    _show(
+        "windows",
+        measure_windows(events=events, seed=seed, say=note),
+        as_json=as_json,
+        plot=plot,
+    )
 
 
 def joins(

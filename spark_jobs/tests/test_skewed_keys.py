@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,12 +10,6 @@ from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAg
 from sinks.postgres.outputs.window_kinds import fixed_windows
 from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
 from sinks.postgres.server.columns import Column
-from spark_jobs.bench.skewed_windows import (
-    CASES,
-    SkewedCase,
-    skewed_output,
-    skewed_tasks,
-)
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.event_columns import argument_column
 from spark_jobs.task.windows.window_assignment import assign_windows
@@ -87,28 +79,3 @@ def test_the_hotter_a_key_the_fewer_rows_are_staged() -> None:
     assert rows == sorted(rows, reverse=True)
     assert rows[0] == _TASKS * (_KEYS - 1)
     assert rows[2] == _TASKS
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_hot_key_costs_no_kind_of_window_more_than_even_keys(
-    case: SkewedCase,
-) -> None:
-    """Of a task's processor time, in turns, the best of some: 0.4 to 0.95 of it."""
-    shares = {"even": 0.0, "hot": 0.9}
-    output = skewed_output(case, "w")
-    tasks = {name: skewed_tasks(case, _EVENTS, share) for name, share in shares.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in shares}
-    rows = {}
-    for _ in range(4):
-        for name, of_one in tasks.items():
-            began = time.process_time()
-            rows[name] = sum(
-                aggregate_windows(
-                    events, assign_windows(times, output.windows), output, 0
-                ).num_rows
-                for times, events in of_one
-            )
-            seconds[name].append(time.process_time() - began)
-    assert rows["hot"] <= rows["even"]
-    # Caches and clocks of a busy machine leave so much room.
-    assert min(seconds["hot"]) < 1.4 * min(seconds["even"])

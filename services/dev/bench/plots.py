@@ -61,26 +61,8 @@ def plot_pair(figures: Figures) -> str:
 
 
 def plot_windows(figures: Figures) -> str:
-    """Draw ours beside the peer, and the halves of a batch by the groups it touches."""
-    touched = figures["touched_groups"]
-    lines = [
-        Line(name=name, points=[(one["groups"], one[key]) for one in touched])
-        for name, key in (
-            ("partials", "partial_seconds"),
-            ("copy", "copy_seconds"),
-            ("merge", "merge_seconds"),
-            ("first merge", "opening_merge_seconds"),
-            ("last merge", "closing_merge_seconds"),
-        )
-    ]
-    halves = line_chart(
-        "A batch of a million events",
-        Axis(label="groups that it touches", log=True),
-        Axis(label="seconds", log=True),
-        lines,
-    )
-    rates = bar_chart("Windowed counts", _RATE, _pair(figures))
-    return write_figure("Windows", [rates, halves])
+    """Draw ours beside the one peer's."""
+    return _rates("Windowed counts", _pair(figures))
 
 
 def plot_cost(figures: Figures) -> str:

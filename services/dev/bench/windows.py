@@ -2,14 +2,12 @@
 
 Two rounds in one run, as in ``throughput``; after each quarter of a round the state of
 the windows is looked at, which must not grow with the windows that have come and gone.
-At the end the two halves of a batch are measured apart, by the groups that it touches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from psycopg import sql
 
@@ -25,10 +23,6 @@ from services.dev.bench.bench_world import (
 from services.dev.bench.driver_run import await_events, running_driver
 from services.dev.bench.rates import Rates, rates_of, warm_up, wrong_result
 from services.dev.bench.spark_peer import PeerQuery, run_spark_peer
-from services.dev.bench.touched_groups import (
-    measure_touched_groups,
-    touched_groups_table,
-)
 from services.process.endpoints import Endpoints
 from sinks.postgres.server.connection import connect
 from sinks.postgres.server.naming import state_table
@@ -38,7 +32,6 @@ PEER = (
     "only + JDBC append, at-least-once"
 )
 _PEER_TABLE = "bench_peer_windows"
-_RATES = ("cold_events_per_second", "events_per_second")
 _ROUNDS = 2
 _LOOKS_PER_ROUND = 4
 
@@ -76,31 +69,15 @@ def measure_windows(
         peer = rates_of(batches, events)
         _check_peer(endpoints.home_dsn)
         say(f"peer: {peer}")
-        touched = measure_touched_groups(endpoints, say=say)
     return {
         **ours.beside(peer, PEER),
         "windows": windows,
         "live_groups": [state.groups for state in states],
         "state_bytes": [state.bytes for state in states],
-        "touched_groups": touched,
         "events": events,
         "duplicates": DUPLICATES,
         "seed": seed,
     }
-
-
-def windows_tables(
-    figures: Mapping[str, Any],
-) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
-    """Return what people read: the rates, and the halves of a batch."""
-    rates = [
-        (name, *(f"{figures[f'{whose}{key}']:,}" for key in _RATES))
-        for name, whose in (("tallyweir", ""), ("peer", "peer_"))
-    ]
-    return [
-        (("events/s", "cold", "warm"), rates),
-        touched_groups_table(figures["touched_groups"]),
-    ]
 
 
 def _measure_driver(endpoints: Endpoints, events: int) -> tuple[Rates, list[StateSize]]:

@@ -9,7 +9,6 @@ import pytest
 
 from services.dev.bench.plots import PLOTS
 from services.dev.bench.scale import AXES
-from services.dev.bench.touched_groups import GROUPS, by_unit
 
 _RATES = {"events_per_second": 90, "cold_events_per_second": 60}
 _POINT = {**_RATES, "cpu_seconds_per_million": {"jvm": 6.42, "postgres": 2.5}}
@@ -35,21 +34,6 @@ _FIGURES: dict[str, dict[str, Any]] = {
         "peer": "at least once",
         "peer_events_per_second": 51,
         "peer_cold_events_per_second": 64,
-        "touched_groups": [
-            by_unit(
-                {
-                    "groups": groups,
-                    "staged_rows": 4 * groups,
-                    "partial_seconds": 0.1,
-                    "copy_seconds": 0.2,
-                    "merge_seconds": groups * 3e-5,
-                    "opening_merge_seconds": groups * 2e-5,
-                    "closing_merge_seconds": groups * 1e-5,
-                    "merge_log_bytes": groups * 270,
-                }
-            )
-            for groups in GROUPS
-        ],
     },
     "cost": {
         "cold": {**_BYTES, "cpu_seconds_per_million": {"jvm": 9.43}},
@@ -111,7 +95,7 @@ _SAYS = {
     "throughput": {"Tallyweir", "quix at least once", "at least once", "cold", "34"},
     "guarantees": {"at least once", "cold", "warm", "90"},
     "databases": {"one database", "60"},
-    "windows": {"Tallyweir", "Peer", "at least once", "51", "merge", "100k"},
+    "windows": {"Tallyweir", "Peer", "at least once", "51"},
     "cost": {"jvm", "6.42", "shuffled by Spark", "208"},
     "latency": {"median", "90 %", "99 %", "latency, ms"},
     "soak": {
