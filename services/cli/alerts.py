@@ -61,9 +61,9 @@ def alerts(
     from services.alerts.rules_file import read_rules
     from services.alerts.service import AlertService
     from services.process.endpoints import find_endpoints, resolve_endpoints
-    from services.process.service_log import configure_logging
     from sinks.metrics_endpoint import serve_metrics
     from sinks.postgres.schema.migrations import migrate
+    from sinks.process_log import configure_logging
 
     if rules is None:
         raise typer.BadParameter("name a file of rules", param_hint="--rules")

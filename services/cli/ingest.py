@@ -51,7 +51,7 @@ def ingest(
     from services.ingest.served_topics import read_served_topics
     from services.ingest.server import serve
     from services.process.endpoints import given_kafka_bootstrap, resolve_endpoints
-    from services.process.service_log import configure_logging
+    from sinks.process_log import configure_logging
     from sinks.protocol.errors import ConfigurationError
 
     served = read_served_topics(pipelines)

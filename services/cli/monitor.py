@@ -50,7 +50,7 @@ def monitor(
     """
     from services.monitor.service import serve_monitor
     from services.process.endpoints import find_endpoints, resolve_acts_dsn
-    from services.process.service_log import configure_logging
+    from sinks.process_log import configure_logging
 
     endpoints = find_endpoints()
     configure_logging()

@@ -37,11 +37,11 @@ def relay(
     takes over. With --once the exit code is 1 when something could not be done.
     """
     from services.process.endpoints import resolve_endpoints
-    from services.process.service_log import configure_logging
     from services.relay.relay_metrics import RelayMetrics
     from services.relay.service import RelayService
     from sinks.metrics_endpoint import serve_metrics
     from sinks.postgres.schema.migrations import migrate
+    from sinks.process_log import configure_logging
 
     every_s = seconds_of(every)
     configure_logging()

@@ -39,10 +39,10 @@ def resolver(
     could not be done.
     """
     from services.process.endpoints import resolve_databases
-    from services.process.service_log import configure_logging
     from services.resolver.resolver_metrics import ResolverMetrics
     from services.resolver.service import ResolverService
     from sinks.metrics_endpoint import serve_metrics
+    from sinks.process_log import configure_logging
 
     every_s = seconds_of(every)
     configure_logging()

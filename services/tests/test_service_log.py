@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from services.cli import app as command_line
-from services.process.service_log import configure_logging
+from sinks.process_log import configure_logging
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from sinks.log_level import read_log_level
+from sinks.process_log import read_log_level
 from sinks.protocol.errors import ConfigurationError
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import structlog
 
-from sinks.log_level import read_log_level
+from sinks import process_log
 
 
 def configure_logging(
@@ -23,29 +21,15 @@ def configure_logging(
         keep: Also gets each line; must neither block nor raise.
 
     Raises:
-        ConfigurationError: As ``read_log_level``.
+        ConfigurationError: As ``process_log.read_log_level``.
 
     Py4J's log is silenced. Py4J logs the errors that it raises, a page from each of its
     threads and partly to the root logger, and would bury the lines that matter.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_named)
-    level = read_log_level(os.environ)
-    renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer()
-        if sys.stderr.isatty()
-        else structlog.processors.JSONRenderer()
-    )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-            partial(_pass_on, keep),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    process_log.configure_logging(
+        partial(_pass_on, keep), structlog.processors.format_exc_info
     )
 
 

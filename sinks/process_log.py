@@ -1,9 +1,13 @@
-"""How much a process logs: drivers and services read it from the same variable."""
+"""How a process logs: drivers and services in the same way, at the same variable."""
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Mapping
+
+import structlog
 
 from sinks.protocol.errors import ConfigurationError
 
@@ -15,6 +19,33 @@ _LEVELS = {
     "error": logging.ERROR,
 }
 _DEFAULT = logging.INFO
+
+
+def configure_logging(*processors: structlog.typing.Processor) -> None:
+    """One line an event on stderr: for people on a terminal, else as JSON.
+
+    Args:
+        processors: See each line before it is written, in this order.
+
+    Raises:
+        ConfigurationError: As ``read_log_level``.
+    """
+    level = read_log_level(os.environ)
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer()
+        if sys.stderr.isatty()
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            *processors,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
 
 
 def read_log_level(environment: Mapping[str, str]) -> int:
