@@ -174,7 +174,7 @@ def scale(
     from services.dev.bench.scale import measure_scale, scale_tables
 
     figures = measure_scale(events=events, seed=seed, say=note)
-    _show_tables("scale", figures, scale_tables, as_json=as_json, plot=plot)
+    _show("scale", figures, as_json=as_json, plot=plot, tables=scale_tables)
 
 
 def windows(
@@ -234,7 +234,7 @@ def dedup(
         with_peers=with_peers,
         say=note,
     )
-    _show_tables("dedup", figures, dedup_tables, as_json=as_json, plot=plot)
+    _show("dedup", figures, as_json=as_json, plot=plot, tables=dedup_tables)
 
 
 def full_catalog(
@@ -252,8 +252,8 @@ def full_catalog(
     from services.dev.bench.full_catalog_tables import full_catalog_tables
 
     figures = measure_full_catalog(ids=ids, events=events, seed=seed, say=note)
-    _show_tables(
-        "full-catalog", figures, full_catalog_tables, as_json=as_json, plot=plot
+    _show(
+        "full-catalog", figures, as_json=as_json, plot=plot, tables=full_catalog_tables
     )
 
 
@@ -267,7 +267,7 @@ def soak(
     from services.dev.bench.soak import measure_soak, soak_tables
 
     figures = measure_soak(minutes=minutes, seed=seed, say=note)
-    _show_tables("soak", figures, soak_tables, as_json=as_json, plot=plot)
+    _show("soak", figures, as_json=as_json, plot=plot, tables=soak_tables)
 
 
 def ingest(
@@ -289,31 +289,19 @@ def ingest(
 
 def _show(
     command: str,
-    figures: Mapping[str, object],
+    figures: Mapping[str, Any],
     *,
     as_json: bool,
     plot: Path | None = None,
+    tables: Callable[[Mapping[str, Any]], Sequence[_Table]] | None = None,
 ) -> None:
+    """Draw, print and judge figures; people read the tables, if there are any."""
     _draw(command, figures, plot)
     if as_json:
         say_json(figures)
-    else:
+    elif tables is None:
         for name, figure in figures.items():
             say(f"{name}: {figure}")
-    _end(figures)
-
-
-def _show_tables(
-    command: str,
-    figures: Mapping[str, object],
-    tables: Callable[[Mapping[str, Any]], Sequence[_Table]],
-    *,
-    as_json: bool,
-    plot: Path | None,
-) -> None:
-    _draw(command, figures, plot)
-    if as_json:
-        say_json(figures)
     else:
         for columns, rows in tables(figures):
             say_table(columns, rows)
