@@ -34,9 +34,6 @@ from sinks.protocol.identity import Sequence as SequenceNumber
 #: Bits for the number of an attempt: a nonce takes the other 32 of 63.
 _ATTEMPT_BITS = 31
 
-#: Postgres takes fewer than 200 bytes.
-GLOBAL_ID_BYTES_MAX = 199
-
 _PATTERN = re.compile(
     r"tallyweir:(?P<installation>[0-9a-f]{12})"
     r":(?P<pipeline_number>[0-9]{1,10}):(?P<epoch>[0-9]{1,19})"

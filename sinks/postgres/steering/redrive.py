@@ -92,11 +92,6 @@ class WaitingLetter:
         """Whether the letter is in its topic again."""
         return self.sent_at is not None
 
-    @property
-    def may_be_sent(self) -> bool:
-        """Whether an attempt to send it was noted, and nothing more is known."""
-        return self.attempts > 0 and not self.is_sent
-
 
 @contextmanager
 def redriving(
