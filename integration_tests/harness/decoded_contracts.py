@@ -33,7 +33,8 @@ from spark_jobs.pipeline import AppendOutput, HeaderId, Pipeline, Source
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.kafka_source import empty_batch
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.verdicts import EventClass, Rules, find_dead
+from spark_jobs.task.classified_events import EventClass
+from spark_jobs.task.verdicts import Rules, find_dead
 
 _EXAMPLES = int(os.environ.get("TALLYWEIR_DECODED_EXAMPLES", "25"))
 _FAR = 2**62

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from sinks.protocol.ages import BUCKETS_TO_A_POWER
 from spark_jobs.source import event_columns as named
-from spark_jobs.task.verdicts import ClassifiedEvents, EventClass
+from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 
 _MILLISECONDS = 1e-3
 

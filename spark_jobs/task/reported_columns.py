@@ -16,7 +16,7 @@ from sinks.protocol.distributions import distribution_of
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.measures import Measures
 from spark_jobs.pipeline.reported import Reported
-from spark_jobs.task.verdicts import ClassifiedEvents, EventClass
+from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 
 
 def check_reported(reported: Reported, schema: StructType) -> None:

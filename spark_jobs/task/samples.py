@@ -35,8 +35,8 @@ from spark_jobs.pipeline.names import RESERVED_PREFIX
 from spark_jobs.pipeline.redaction import Redaction
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.classified_events import BoolArray, ClassifiedEvents, EventClass
 from spark_jobs.task.sampled_values import fit, scalar_text, value_text
-from spark_jobs.task.verdicts import BoolArray, ClassifiedEvents, EventClass
 
 #: What becomes of events that go no further, as the job graph calls it.
 _ASIDE = {

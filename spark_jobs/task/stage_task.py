@@ -43,25 +43,22 @@ from sinks.step_clock import StepClock
 from spark_jobs.pipeline.reported import Reported
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.classified_events import (
+    BoolArray,
+    ClassifiedEvents,
+    EventClass,
+    I64Array,
+)
 from spark_jobs.task.doubled_positions import check_positions_differ
-from spark_jobs.task.erased_events import fingerprints_of, mark_erased
 from spark_jobs.task.event_ages import ages_of
+from spark_jobs.task.event_ids import buckets_of, fingerprints_of, mark_erased
 from spark_jobs.task.hot_keys import hide_keys
 from spark_jobs.task.measured_staging import MeasuredStaging
 from spark_jobs.task.reported_columns import figures_of
 from spark_jobs.task.samples import Sampling
 from spark_jobs.task.staged_rows import StagedRows
 from spark_jobs.task.task_worker import TaskWorker, this_process
-from spark_jobs.task.verdicts import (
-    BoolArray,
-    ClassifiedEvents,
-    EventClass,
-    I64Array,
-    Rules,
-    buckets_of,
-    judge,
-    mark_roomless,
-)
+from spark_jobs.task.verdicts import Rules, judge, mark_roomless
 
 #: What a task yields: one row with one line of text.
 VOTE_SCHEMA = StructType([StructField("vote", StringType())])

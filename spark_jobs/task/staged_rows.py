@@ -24,14 +24,10 @@ from sinks.seen_ids.run import Run
 from sinks.step_clock import StepClock
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.erased_events import ERASED
+from spark_jobs.task.classified_events import BoolArray, ClassifiedEvents, EventClass
 from spark_jobs.task.even_spread import spread_evenly
+from spark_jobs.task.event_ids import ERASED
 from spark_jobs.task.id_text import id_text, readable_ids
-from spark_jobs.task.verdicts import (
-    BoolArray,
-    ClassifiedEvents,
-    EventClass,
-)
 from spark_jobs.task.windows.window_assignment import Assigned, assign_windows
 from spark_jobs.task.windows.window_partials import (
     aggregate_windows,

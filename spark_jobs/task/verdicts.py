@@ -23,10 +23,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,11 +37,10 @@ from sinks.postgres.outputs.home_layout import Output
 from sinks.protocol.ports import RejectedBucket, RejectedRow, Rejection
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.classified_events import BoolArray, ClassifiedEvents, EventClass
+from spark_jobs.task.event_ids import buckets_of
 from spark_jobs.task.output_bounds import find_long_keys, find_nested_zeros
 from spark_jobs.task.postgres_values import find_unstorable
-
-I64Array = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 #: Longer IDs are a mistake or an attack; the catalog hashes every byte of them.
 EVENT_ID_BYTES_MAX = 256
@@ -56,78 +53,6 @@ EARLIEST_EVENT_TIME_US = int(dt.datetime(1000, 1, 1, tzinfo=dt.UTC).timestamp())
 
 #: Why a payload is no event although its first fields may be read.
 _BEGUN = frozenset({ReasonCode.MALFORMED, ReasonCode.TRAILING_BYTES})
-
-_HALF_BITS = 32
-_LOWER_HALF = (1 << _HALF_BITS) - 1
-
-
-class EventClass(IntEnum):
-    """What became of an event; the ledger's columns of the same names."""
-
-    COMMITTED = 0
-    DEAD = 1
-    EXPIRED = 2
-    DUPLICATE = 3
-    LATE = 4
-    FILTERED = 5
-
-
-@dataclass(slots=True, kw_only=True)
-class ClassifiedEvents:
-    """A task's events and, so far, what becomes of each.
-
-    Attributes:
-        table: The event frame's columns, one chunk each.
-        classes: ``EventClass`` of each row.
-        reasons: Why a row is dead: reason code and detail, by row.
-        event_time_us: Microseconds since 1970; undefined for rows without a time.
-        corrections: Rows that take the place of what earlier events of their IDs have
-            brought to the tables. They are committed, or filtered: then nothing comes.
-        fingerprints: Of the rows that have an ID, once they are known; else None.
-        erased: Rows of which nothing may be kept; they are filtered.
-        read_ids: Of rows that are no event, the ID where it could be read all the same.
-    """
-
-    table: pa.Table
-    classes: npt.NDArray[np.uint8]
-    event_time_us: I64Array
-    reasons: dict[int, tuple[str, str]] = field(default_factory=dict)
-    corrections: I64Array = field(default_factory=lambda: np.empty(0, np.int64))
-    fingerprints: npt.NDArray[np.uint64] | None = None
-    erased: I64Array = field(default_factory=lambda: np.empty(0, np.int64))
-    read_ids: dict[int, object] = field(default_factory=dict)
-
-    def is_class(self, kind: EventClass) -> BoolArray:
-        """Tell which rows are of a class."""
-        chosen: BoolArray = self.classes == kind
-        return chosen
-
-    def count(self, kind: EventClass) -> int:
-        """Count the rows of a class."""
-        return int(np.count_nonzero(self.is_class(kind)))
-
-    def is_erased(self) -> BoolArray:
-        """Tell of which rows nothing may be kept."""
-        chosen = np.zeros(len(self.classes), dtype=np.bool_)
-        chosen[self.erased] = True
-        return chosen
-
-    def checksum(self, chosen: BoolArray) -> int:
-        """Add up the offsets of some rows, by which an audit knows them again."""
-        offsets = np.asarray(self.array(named.OFFSET))[chosen]
-        # Of neither half can so many be added up that they wrap; Python's do not.
-        upper, lower = offsets >> _HALF_BITS, offsets & _LOWER_HALF
-        return (int(upper.sum()) << _HALF_BITS) + int(lower.sum())
-
-    def mark_dead(self, row: int, reason: str, detail: str) -> None:
-        """Make a row a dead letter, unless it is one already."""
-        if row not in self.reasons:
-            self.reasons[row] = (reason, detail)
-            self.classes[row] = EventClass.DEAD
-
-    def array(self, name: str) -> pa.Array:
-        """Return a column as one array."""
-        return self.table.column(name).chunk(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,12 +164,6 @@ def mark_roomless(events: ClassifiedEvents, rules: Rules, bucket_seconds: int) -
         for row, position in enumerate(_positions(events)):
             if position in rules.roomless and alive[row]:
                 events.mark_dead(row, "NO_BUCKET_LEFT", rules.roomless[position])
-
-
-def buckets_of(event_time_us: I64Array, bucket_seconds: int) -> I64Array:
-    """Return the bucket of seen IDs that each time is filed under: where it begins."""
-    seconds = np.floor_divide(event_time_us, 1_000_000)
-    return np.floor_divide(seconds, bucket_seconds) * bucket_seconds
 
 
 def _mark_undecodable(

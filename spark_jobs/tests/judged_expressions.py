@@ -41,7 +41,8 @@ from spark_jobs.pipeline.aggregate import parse_aggregate
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.kafka_source import empty_batch
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.verdicts import EventClass, Rules, judge
+from spark_jobs.task.classified_events import EventClass
+from spark_jobs.task.verdicts import Rules, judge
 from spark_jobs.tests.compared_expressions import evaluate, open_session
 
 _NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)

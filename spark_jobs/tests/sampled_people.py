@@ -43,7 +43,7 @@ from spark_jobs.pipeline import (
 from spark_jobs.pipeline.aggregate import parse_aggregate
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.verdicts import ClassifiedEvents
+from spark_jobs.task.classified_events import ClassifiedEvents
 
 PLACES = SourcePlaces(("people",))
 #: Fields that are text; ``address`` is a record beside them.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sinks.protocol.samples import Samples, join_samples, samples_json
 from spark_jobs.pipeline.redaction import find_redaction
+from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from spark_jobs.task.samples import (
     Sampling,
     sample_events,
@@ -18,7 +19,6 @@ from spark_jobs.task.samples import (
     sample_staged,
     sampling_of,
 )
-from spark_jobs.task.verdicts import ClassifiedEvents, EventClass
 from spark_jobs.tests import sampled_people as people
 
 _ROWS = 4

@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 from sinks.protocol.distributions import distribution_of
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.pipeline import PipelineError, Reported
+from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from spark_jobs.task.reported_columns import check_reported, figures_of
-from spark_jobs.task.verdicts import ClassifiedEvents, EventClass
 
 
 def _events(column: pa.Array, classes: list[EventClass]) -> ClassifiedEvents:

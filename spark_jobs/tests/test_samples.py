@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from sinks.protocol.samples import StepSample
 from spark_jobs.pipeline.redaction import find_redaction
+from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from spark_jobs.task.sampled_values import (
     ROW_CHARS_MAX,
     VALUE_CHARS_MAX,
@@ -23,7 +24,6 @@ from spark_jobs.task.sampled_values import (
     value_text,
 )
 from spark_jobs.task.samples import sample_events, sample_staged, sampling_of
-from spark_jobs.task.verdicts import ClassifiedEvents, EventClass
 from spark_jobs.tests import sampled_people as people
 
 

@@ -23,9 +23,10 @@ from sinks.postgres.server.columns import Column
 from sinks.protocol.votes import OutputTally
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from spark_jobs.task.even_spread import spread_evenly
 from spark_jobs.task.staged_rows import StagedRows
-from spark_jobs.task.verdicts import ClassifiedEvents, EventClass, mark_filtered
+from spark_jobs.task.verdicts import mark_filtered
 
 _EVENTS = 500
 _KEYS = 40

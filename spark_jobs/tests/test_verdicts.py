@@ -24,10 +24,9 @@ from sinks.protocol.ports import RejectedBucket, RoomlessRow
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
+from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from spark_jobs.task.verdicts import (
     EARLIEST_EVENT_TIME_US,
-    ClassifiedEvents,
-    EventClass,
     Rules,
     find_dead,
     mark_roomless,

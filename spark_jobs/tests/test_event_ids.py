@@ -11,8 +11,8 @@ from sinks.seen_ids.id_hash import fingerprint_of
 from sinks.seen_ids.tombstones import Tombstones
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.erased_events import fingerprints_of, mark_erased
-from spark_jobs.task.verdicts import ClassifiedEvents, EventClass
+from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from spark_jobs.task.event_ids import fingerprints_of, mark_erased
 
 _KEY = b"0123456789abcdef"
 _PLACES = SourcePlaces(("t",))

@@ -15,7 +15,7 @@ from sinks.seen_ids.ordering import U64Array
 from sinks.seen_ids.tombstones import Tombstones
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.verdicts import ClassifiedEvents, EventClass, I64Array
+from spark_jobs.task.classified_events import ClassifiedEvents, EventClass, I64Array
 
 #: What the side table of filtered events has as their condition.
 ERASED = "erased"
@@ -69,3 +69,9 @@ def _id_parts(events: ClassifiedEvents, rows: I64Array) -> list[pa.Array]:
     if named.ID_SOURCE in events.table.column_names:
         parts.insert(0, pc.fill_null(column(named.ID_SOURCE), ""))
     return parts
+
+
+def buckets_of(event_time_us: I64Array, bucket_seconds: int) -> I64Array:
+    """Return the bucket of seen IDs that each time is filed under: where it begins."""
+    seconds = np.floor_divide(event_time_us, 1_000_000)
+    return np.floor_divide(seconds, bucket_seconds) * bucket_seconds
