@@ -33,8 +33,8 @@ from spark_jobs.pipeline import AppendOutput, HeaderId, Pipeline, Source
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.kafka_source import empty_batch
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import EventClass
-from spark_jobs.task.verdicts import Rules, find_dead
+from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from spark_jobs.task.verdicts import Case, Rules
 
 _EXAMPLES = int(os.environ.get("TALLYWEIR_DECODED_EXAMPLES", "25"))
 _FAR = 2**62
@@ -175,7 +175,8 @@ def check(spark: SparkSession, events: _Events) -> None:
         rejected={},
         rule_conditions={},
     )
-    found = find_dead(table, decoded.is_event, rules)
+    found = ClassifiedEvents.undecided(table)
+    Case(events=found, is_event=decoded.is_event, rules=rules).decide("validate")
     alive = found.is_class(EventClass.COMMITTED)
     for row, payload in enumerate(events.payloads):
         reason, detail = found.reasons.get(row, ("", ""))

@@ -40,7 +40,7 @@ from spark_jobs.tables.home_layout import read_columns
 from spark_jobs.task.id_claims import IdClaims, terms_after, terms_of
 from spark_jobs.task.samples import Sampling
 from spark_jobs.task.stage_task import VOTE_SCHEMA, StageTask
-from spark_jobs.task.verdicts import Rules
+from spark_jobs.task.verdicts import IdRules, Rules
 
 #: Most times that a batch is staged.
 _STAGINGS_MAX = 5
@@ -301,7 +301,6 @@ class StageJobs:
         """Return the task that stages a batch's events in a round of claims."""
         pipeline = self.recipe.pipeline
         earliest_us, latest_us = time_bounds(pipeline.source, plan.planned_at_us)
-        deduplicate = pipeline.deduplicate
         return StageTask(
             layout=self.layout,
             rules=Rules(
@@ -313,6 +312,8 @@ class StageJobs:
                     rule.reason_code: rule.condition for rule in pipeline.validate
                 },
                 outputs=self.layout.outputs,
+                watermark_us=plan.watermark_us,
+                ids=self._id_rules(plan),
                 id_field=self.recipe.aliases.get(EVENT_ID),
             ).rejecting(rejected, self.places),
             places=self.places,
@@ -323,16 +324,25 @@ class StageJobs:
             sequence=plan.sequence,
             claims=None if self.claims is None else self.claims.address,
             claim_round=claim_round,
-            watermark_us=plan.watermark_us,
             is_transformed=pipeline.transform is not None,
             reported=pipeline.reported,
             filter_conditions=self.recipe.filter_conditions,
-            keeps_payload_hashes=deduplicate is not None and deduplicate.conflicts,
             hides_keys_of=self.redaction.keys
             if pipeline.monitor.show_keys
             else frozenset(output.table for output in pipeline.outputs),
             sampling=self.sampling,
             planned_at_us=plan.planned_at_us if plan.run is None else None,
+        )
+
+    def _id_rules(self, plan: BatchPlan) -> IdRules | None:
+        deduplicate = self.recipe.pipeline.deduplicate
+        if deduplicate is None:
+            return None
+        return IdRules(
+            bucket_seconds=self.layout.bucket_seconds,
+            expired_before_us=self.layout.expired_before_us(plan.watermark_us),
+            upserts=self.layout.corrected_by is not None,
+            keeps_payload_hashes=deduplicate.conflicts,
         )
 
 

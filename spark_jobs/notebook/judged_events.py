@@ -20,7 +20,6 @@ from spark_jobs.tables.home_layout import event_columns, read_columns
 from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from spark_jobs.task.staged_rows import StagedRows
 from spark_jobs.task.task_worker import TaskWorker
-from spark_jobs.task.verdicts import judge
 
 _Classes = npt.NDArray[np.uint8]
 
@@ -100,22 +99,24 @@ def judge_events(jobs: StageJobs, plan: BatchPlan, raw: DataFrame) -> JudgedEven
     read = recipe.for_tasks(built, read_columns(jobs.layout)).columns
     task = jobs.task(plan, (), jobs.begin_claims(plan))
     table, is_event = task.decode(rows.select(read))
-    events = judge(table, is_event, task.rules)
-    after_rules = events.classes.copy()
     worker = TaskWorker(None if jobs.claims is None else jobs.claims.holder)
     try:
-        runs = task.deduplicate(events, worker)
+        case = task.case(table, is_event, task.rules, worker)
+        case.decide("validate")
+        after_rules = case.events.classes.copy()
+        case.decide("deduplicate")
+        after_claims = case.events.classes.copy()
+        case.decide("windows")
     finally:
         worker.close()
-    after_claims = events.classes.copy()
     kept = KeptRows()
     StagedRows(
-        events=events,
+        events=case.events,
         layout=jobs.layout,
         places=jobs.places,
         watermark_us=plan.watermark_us,
         filter_conditions=task.filter_conditions,
-    ).write(kept, runs)
+    ).write(kept, case.new_ids())
     decoder = ColumnDecoder(task.rules.contracts, recipe.decoded_fields(everything))
     decoded = decoder.decode(rows.column(named.VALUE).chunk(0)).columns
     return JudgedEvents(
@@ -126,7 +127,7 @@ def judge_events(jobs: StageJobs, plan: BatchPlan, raw: DataFrame) -> JudgedEven
                 for name in everything
             }
         ),
-        events=replace(events, table=table),
+        events=replace(case.events, table=table),
         is_event=is_event,
         after_rules=after_rules,
         after_claims=after_claims,

@@ -31,7 +31,7 @@ class EventClass(IntEnum):
 
 @dataclass(slots=True, kw_only=True)
 class ClassifiedEvents:
-    """A task's events and, so far, what becomes of each.
+    """A task's events and, so far, what becomes of each: at first all are committed.
 
     Attributes:
         table: The event frame's columns, one chunk each.
@@ -54,6 +54,20 @@ class ClassifiedEvents:
     erased: I64Array = field(default_factory=lambda: np.empty(0, np.int64))
     read_ids: dict[int, object] = field(default_factory=dict)
 
+    @classmethod
+    def undecided(cls, table: pa.Table) -> ClassifiedEvents:
+        """Return events of which nothing is decided.
+
+        Args:
+            table: The event frame's columns, one chunk each.
+        """
+        times = table.column(named.EVENT_TIME).chunk(0)
+        return cls(
+            table=table,
+            classes=np.zeros(table.num_rows, dtype=np.uint8),
+            event_time_us=np.asarray(times.cast(pa.int64()).fill_null(0)),
+        )
+
     def is_class(self, kind: EventClass) -> BoolArray:
         """Tell which rows are of a class."""
         chosen: BoolArray = self.classes == kind
@@ -68,6 +82,13 @@ class ClassifiedEvents:
         chosen = np.zeros(len(self.classes), dtype=np.bool_)
         chosen[self.erased] = True
         return chosen
+
+    def is_wanted_by(self, number: int) -> BoolArray:
+        """Tell which rows satisfy an output's condition; all if it has none."""
+        column = named.wanted_column(number)
+        if column not in self.table.column_names:
+            return np.ones(len(self.classes), dtype=np.bool_)
+        return np.asarray(self.array(column))
 
     def checksum(self, chosen: BoolArray) -> int:
         """Add up the offsets of some rows, by which an audit knows them again."""

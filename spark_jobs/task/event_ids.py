@@ -1,8 +1,4 @@
-"""Leaves out the events that were erased, wherever and however often they come again.
-
-They are filtered, under a condition of that name, and nothing of them is kept but the
-position: no ID, no payload, no dead letter.
-"""
+"""Hashes of the events' IDs, and what is asked by them."""
 
 from __future__ import annotations
 
@@ -10,24 +6,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sinks.seen_ids.claim import Candidates
 from sinks.seen_ids.fingerprint import fingerprint
 from sinks.seen_ids.ordering import U64Array
+from sinks.seen_ids.payload_hash import payload_hashes
 from sinks.seen_ids.tombstones import Tombstones
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import ClassifiedEvents, EventClass, I64Array
+from spark_jobs.task.classified_events import (
+    BoolArray,
+    ClassifiedEvents,
+    EventClass,
+    I64Array,
+)
 
-#: What the side table of filtered events has as their condition.
-ERASED = "erased"
 
-
-def mark_erased(
+def find_erased(
     events: ClassifiedEvents, tombstones: Tombstones, key: bytes, places: SourcePlaces
-) -> None:
-    """Filter the events that were erased, whatever else was to become of them.
+) -> BoolArray:
+    """Tell which events were erased, by ID or by position.
+
+    Keeps the fingerprints that it needs with the events.
 
     Args:
-        events: Those of a task; none has claimed its ID yet.
+        events: Those of a task.
         tombstones: What was erased.
         key: The installation's secret for fingerprints.
         places: Where the events come from, by the numbers of the frame.
@@ -46,10 +48,40 @@ def mark_erased(
             found = fingerprint(_id_parts(events, rows), key)
             events.fingerprints[rows] = found
             is_erased[rows[tombstones.find_ids(found)]] = True
-    events.erased = np.flatnonzero(is_erased)
-    events.classes[events.erased] = EventClass.FILTERED
-    for row in events.erased.tolist():
-        events.reasons.pop(row, None)
+    return is_erased
+
+
+def candidates_of(
+    events: ClassifiedEvents,
+    rows: I64Array,
+    key: bytes,
+    *,
+    bucket_seconds: int,
+    keeps_payload_hashes: bool,
+) -> Candidates:
+    """Return what some events ask by for their IDs, in the order of the rows.
+
+    Args:
+        events: Those of a task.
+        rows: Which of them ask; each has an ID. The filtered among them only correct.
+        key: The installation's secret for fingerprints.
+        bucket_seconds: How much event time one bucket of seen IDs holds.
+        keeps_payload_hashes: Whether payloads are compared.
+    """
+    fingerprints = fingerprints_of(events, rows, key)
+    is_filtered = events.classes[rows] == EventClass.FILTERED
+    return Candidates(
+        place=np.asarray(_column(events, rows, named.PLACE)).astype(np.int64),
+        offset=np.asarray(_column(events, rows, named.OFFSET)),
+        bucket=buckets_of(events.event_time_us[rows], bucket_seconds),
+        hi=np.ascontiguousarray(fingerprints[:, 0]),
+        lo=np.ascontiguousarray(fingerprints[:, 1]),
+        payload_hashes=payload_hashes(_column(events, rows, named.VALUE), key)
+        if keeps_payload_hashes
+        else None,
+        # A filtered event of a new ID has nothing to correct.
+        only_corrects=is_filtered if is_filtered.any() else None,
+    )
 
 
 def fingerprints_of(events: ClassifiedEvents, rows: I64Array, key: bytes) -> U64Array:
@@ -60,18 +92,19 @@ def fingerprints_of(events: ClassifiedEvents, rows: I64Array, key: bytes) -> U64
     return fingerprint(_id_parts(events, rows), key)
 
 
-def _id_parts(events: ClassifiedEvents, rows: I64Array) -> list[pa.Array]:
-    def column(name: str) -> pa.Array:
-        found = events.array(name)
-        return found if len(rows) == len(found) else found.take(pa.array(rows))
-
-    parts = [column(named.EVENT_ID)]
-    if named.ID_SOURCE in events.table.column_names:
-        parts.insert(0, pc.fill_null(column(named.ID_SOURCE), ""))
-    return parts
-
-
 def buckets_of(event_time_us: I64Array, bucket_seconds: int) -> I64Array:
     """Return the bucket of seen IDs that each time is filed under: where it begins."""
     seconds = np.floor_divide(event_time_us, 1_000_000)
     return np.floor_divide(seconds, bucket_seconds) * bucket_seconds
+
+
+def _id_parts(events: ClassifiedEvents, rows: I64Array) -> list[pa.Array]:
+    parts = [_column(events, rows, named.EVENT_ID)]
+    if named.ID_SOURCE in events.table.column_names:
+        parts.insert(0, pc.fill_null(_column(events, rows, named.ID_SOURCE), ""))
+    return parts
+
+
+def _column(events: ClassifiedEvents, rows: I64Array, name: str) -> pa.Array:
+    found = events.array(name)
+    return found if len(rows) == len(found) else found.take(pa.array(rows))

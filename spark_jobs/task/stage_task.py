@@ -34,10 +34,10 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import RowsRejectedError
 from sinks.protocol.vote_text import format_failure, format_vote
 from sinks.protocol.votes import EventCounts, PartitionTally, Vote
-from sinks.seen_ids.claim import Candidates, RowClass, new_runs
+from sinks.seen_ids.claim import Candidates
+from sinks.seen_ids.claim import Claim as Answer
 from sinks.seen_ids.claim_server import Address
-from sinks.seen_ids.payload_hash import payload_hashes
-from sinks.seen_ids.run import Run, ids_by_bucket
+from sinks.seen_ids.run import ids_by_bucket
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from sinks.step_clock import StepClock
 from spark_jobs.pipeline.reported import Reported
@@ -51,14 +51,13 @@ from spark_jobs.task.classified_events import (
 )
 from spark_jobs.task.doubled_positions import check_positions_differ
 from spark_jobs.task.event_ages import ages_of
-from spark_jobs.task.event_ids import buckets_of, fingerprints_of, mark_erased
 from spark_jobs.task.hot_keys import hide_keys
 from spark_jobs.task.measured_staging import MeasuredStaging
 from spark_jobs.task.reported_columns import figures_of
 from spark_jobs.task.samples import Sampling
 from spark_jobs.task.staged_rows import StagedRows
 from spark_jobs.task.task_worker import TaskWorker, this_process
-from spark_jobs.task.verdicts import Rules, judge, mark_roomless
+from spark_jobs.task.verdicts import Case, KnownIds, Rules
 
 #: What a task yields: one row with one line of text.
 VOTE_SCHEMA = StructType([StructField("vote", StringType())])
@@ -91,15 +90,12 @@ class StageTask:
     claims: Address | None
     #: The round of claims that this staging is.
     claim_round: int
-    watermark_us: int | None
     #: Whether users' code has had the rows in its hands.
     is_transformed: bool
     #: What the pipeline's own figures are taken from.
     reported: Reported
     #: As ``EventFrameRecipe`` numbers them.
     filter_conditions: tuple[str, ...]
-    #: Whether an ID that comes again with another payload is a conflict.
-    keeps_payload_hashes: bool
     #: Outputs whose hot keys are told as hashes, and not as they are.
     hides_keys_of: frozenset[str]
     #: What is kept of the rows for people to look at; None for nothing.
@@ -158,12 +154,13 @@ class StageTask:
             decode.rows_out = int(np.count_nonzero(is_event))
         rules = self.rules
         while True:
-            events, runs = self._classify(table, is_event, rules, worker, clock)
+            case = self._decide(table, is_event, rules, worker, clock)
+            events, runs = case.events, case.new_ids()
             staged = StagedRows(
                 events=events,
                 layout=self.layout,
                 places=self.places,
-                watermark_us=self.watermark_us,
+                watermark_us=rules.watermark_us,
                 filter_conditions=self.filter_conditions,
                 clock=clock,
             )
@@ -198,7 +195,7 @@ class StageTask:
         hidden = {o: keys for o, keys in found.items() if o in self.hides_keys_of}
         if hidden:
             if worker.secret is None:
-                worker.secret = read_fingerprint_key(self._connect(worker, HOME))
+                worker.secret = self._read_key(worker)
             found = {**found, **hide_keys(hidden, worker.secret)}
         planned_at_us = self.planned_at_us
         ages = {} if planned_at_us is None else ages_of(events, planned_at_us)
@@ -215,47 +212,57 @@ class StageTask:
             table = table.append_column(alias, table.column(field))
         return table, decoded.is_event
 
-    def _classify(
+    def _decide(
         self,
         table: pa.Table,
         is_event: BoolArray,
         rules: Rules,
         worker: TaskWorker,
         clock: StepClock,
-    ) -> tuple[ClassifiedEvents, list[Run]]:
-        """Decide what becomes of each event; return the IDs of survivors as well."""
+    ) -> Case:
+        """Decide the fate of each event, step by step."""
         with clock.spent_on("validate") as validate:
-            events = judge(table, is_event, rules)
-            self._leave_erased_out(events, worker)
-            left = events.count(EventClass.COMMITTED)
+            case = self.case(table, is_event, rules, worker)
+            case.decide("validate")
+            left = case.events.count(EventClass.COMMITTED)
             validate.rows_in += table.num_rows
             validate.rows_out += left
-        if self.layout.horizon_us is None:
-            return events, []
-        with clock.spent_on("deduplicate") as deduplicate:
-            runs = self.deduplicate(events, worker)
-            deduplicate.rows_in += left
-            deduplicate.rows_out += events.count(EventClass.COMMITTED)
-        return events, runs
+        if rules.ids is not None:
+            with clock.spent_on("deduplicate") as deduplicate:
+                case.decide("deduplicate")
+                deduplicate.rows_in += left
+                deduplicate.rows_out += case.events.count(EventClass.COMMITTED)
+        with clock.spent_on("windows"):
+            case.decide("windows")
+        return case
 
-    def _leave_erased_out(self, events: ClassifiedEvents, worker: TaskWorker) -> None:
-        home = self._connect(worker, HOME)
-        tombstones = worker.tombstones(home, self.layout.pipeline, self.claim)
-        if tombstones:
-            mark_erased(events, tombstones, read_fingerprint_key(home), self.places)
+    def case(
+        self, table: pa.Table, is_event: BoolArray, rules: Rules, worker: TaskWorker
+    ) -> Case:
+        """Return events with all that decides their fate; nothing is decided yet.
 
-    def deduplicate(self, events: ClassifiedEvents, worker: TaskWorker) -> list[Run]:
-        """Find the expired and the repeats; return the IDs of survivors.
-
-        Nothing, in a pipeline that looks at no IDs.
+        Args:
+            table: What ``decode`` has returned.
+            is_event: As above.
+            rules: The task's, or those with more rejections.
+            worker: What the process keeps between tasks.
         """
-        if self.layout.horizon_us is None:
-            return []
-        expired = events.is_class(EventClass.COMMITTED) & self._is_expired(events)
-        events.classes[expired] = EventClass.EXPIRED
-        mark_roomless(events, self.rules, self.layout.bucket_seconds)
-        key = read_fingerprint_key(self._connect(worker, HOME))
-        return self._claim_ids(events, key, worker)
+        home = self._connect(worker, HOME)
+        known = KnownIds(
+            tombstones=worker.tombstones(home, self.layout.pipeline, self.claim),
+            places=self.places,
+            read_key=partial(self._read_key, worker),
+            ask=partial(self._ask, worker),
+        )
+        events = ClassifiedEvents.undecided(table)
+        return Case(events=events, is_event=is_event, rules=rules, known=known)
+
+    def _read_key(self, worker: TaskWorker) -> bytes:
+        return read_fingerprint_key(self._connect(worker, HOME))
+
+    def _ask(self, worker: TaskWorker, key: bytes, asked: Candidates) -> Answer:
+        assert self.claims is not None
+        return worker.whom_to_ask(self.claims, key).ask(self.claim_round, asked)
 
     def _open_writer(
         self, worker: TaskWorker, attempt: Attempt, database: str
@@ -283,74 +290,6 @@ class StageTask:
         if database == HOME:
             return read_setting(os.environ, HOME_DSN_VARIABLE) or ""
         return parse_databases(os.environ, self.declared_databases)[database]
-
-    def _is_expired(self, events: ClassifiedEvents) -> BoolArray:
-        """Tell which events are older than the IDs that are kept."""
-        before_us = self.layout.expired_before_us(self.watermark_us)
-        if before_us is None:
-            return np.zeros(len(events.classes), dtype=np.bool_)
-        expired: BoolArray = events.event_time_us < before_us
-        return expired
-
-    def _claim_ids(
-        self, events: ClassifiedEvents, key: bytes, worker: TaskWorker
-    ) -> list[Run]:
-        """Let the first event of each new ID survive; return the IDs of survivors.
-
-        The IDs are held against the batches committed before this one, so a batch
-        that is staged again finds none of its own. In a run that upserts, the first
-        event of a known ID survives as well if it says otherwise.
-        """
-        rows = np.flatnonzero(self._may_claim(events))
-        if not rows.size:
-            return []
-        asked = self._candidates(events, rows, key)
-        order = asked.order()
-        rows, asked = rows[order], asked.take(order)
-        assert self.claims is not None
-        answer = worker.whom_to_ask(self.claims, key).ask(self.claim_round, asked)
-        repeats = rows[answer.classes == RowClass.DUPLICATE]
-        repeats = repeats[events.classes[repeats] == EventClass.COMMITTED]
-        events.classes[repeats] = EventClass.DUPLICATE
-        events.corrections = rows[answer.classes == RowClass.CORRECTION]
-        for row in rows[answer.classes == RowClass.CONFLICT].tolist():
-            events.mark_dead(
-                row,
-                "ID_CONFLICT",
-                "The producer's ID was seen before with another payload.",
-            )
-        return new_runs(answer, asked)
-
-    def _may_claim(self, events: ClassifiedEvents) -> BoolArray:
-        """Tell which events ask for their IDs."""
-        may_claim = events.is_class(EventClass.COMMITTED)
-        if self.layout.corrected_by is not None:
-            filtered = events.is_class(EventClass.FILTERED)
-            filtered &= ~self._is_expired(events)
-            may_claim = may_claim | (filtered & ~events.is_erased())
-        return may_claim
-
-    def _candidates(
-        self, events: ClassifiedEvents, rows: I64Array, key: bytes
-    ) -> Candidates:
-        def column(name: str) -> pa.Array:
-            found = events.array(name)
-            return found if len(rows) == len(found) else found.take(pa.array(rows))
-
-        fingerprints = fingerprints_of(events, rows, key)
-        is_filtered = events.classes[rows] == EventClass.FILTERED
-        return Candidates(
-            place=np.asarray(column(named.PLACE)).astype(np.int64),
-            offset=np.asarray(column(named.OFFSET)),
-            bucket=buckets_of(events.event_time_us[rows], self.layout.bucket_seconds),
-            hi=np.ascontiguousarray(fingerprints[:, 0]),
-            lo=np.ascontiguousarray(fingerprints[:, 1]),
-            payload_hashes=payload_hashes(column(named.VALUE), key)
-            if self.keeps_payload_hashes
-            else None,
-            # A filtered event of a new ID has nothing to correct.
-            only_corrects=is_filtered if is_filtered.any() else None,
-        )
 
     def _tally_partitions(
         self, events: ClassifiedEvents, arrived: I64Array

@@ -26,9 +26,9 @@ from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.task.classified_events import BoolArray, ClassifiedEvents, EventClass
 from spark_jobs.task.even_spread import spread_evenly
-from spark_jobs.task.event_ids import ERASED
 from spark_jobs.task.id_text import id_text, readable_ids
-from spark_jobs.task.windows.window_assignment import Assigned, assign_windows
+from spark_jobs.task.verdicts import ERASED
+from spark_jobs.task.windows.window_assignment import Assigned, assign_chosen
 from spark_jobs.task.windows.window_partials import (
     aggregate_windows,
     find_late,
@@ -41,10 +41,10 @@ class StagedRows:
     """Writes what became of a task's events.
 
     Attributes:
-        events: The events; lateness is decided here, where the outputs are known.
+        events: The events, when all is decided about them.
         layout: The pipeline's tables.
         places: Where the events come from, by the numbers of the frame.
-        watermark_us: What lateness is judged by.
+        watermark_us: What a window of an event is closed by.
         filter_conditions: What the numbers of filtered events stand for.
         clock: Of the task.
     """
@@ -58,8 +58,6 @@ class StagedRows:
 
     def write(self, staging: TakesRows, runs: Sequence[Run]) -> dict[str, OutputTally]:
         """Copy every row to its staging table; return what each output took."""
-        with self.clock.spent_on("windows"):
-            self._mark_late()
         tallies: dict[str, OutputTally] = {}
         for number, output in enumerate(self.layout.outputs):
             if isinstance(output, AppendTable):
@@ -79,34 +77,9 @@ class StagedRows:
         write_runs(staging, runs)
         return tallies
 
-    def _mark_late(self) -> None:
-        """Call an event late when every output that wants it is too late for it."""
+    def _taken_by(self, number: int) -> BoolArray:
         committed = self.events.is_class(EventClass.COMMITTED)
-        late = committed.copy()
-        for number, output in enumerate(self.layout.outputs):
-            if not late.any():
-                return
-            wanted = committed & self._wanted(number)
-            if isinstance(output, WindowTable):
-                assigned = self._assign(output, wanted & late)
-                open_ = ~find_late(assigned.ends, output, self.watermark_us)
-                late[assigned.rows[open_]] = False
-            else:
-                late &= ~wanted
-        self.events.classes[late] = EventClass.LATE
-
-    def _assign(self, output: WindowTable, events: BoolArray) -> Assigned:
-        """Return the windows of some events, by the events' places in the table."""
-        places = np.flatnonzero(events)
-        assigned = assign_windows(self.events.event_time_us[places], output.windows)
-        return replace(assigned, rows=places[assigned.rows])
-
-    def _wanted(self, number: int) -> BoolArray:
-        """Tell which events satisfy an output's condition; all if it has none."""
-        column = named.wanted_column(number)
-        if column not in self.events.table.column_names:
-            return np.ones(len(self.events.classes), dtype=np.bool_)
-        return np.asarray(self.events.array(column))
+        return committed & self.events.is_wanted_by(number)
 
     def _tally(self, number: int, taken: BoolArray, rows: int) -> OutputTally:
         """Count what an output took; with a condition, it has a checksum of its own."""
@@ -119,7 +92,7 @@ class StagedRows:
     def _write_append(
         self, staging: TakesRows, output: AppendTable, number: int
     ) -> OutputTally:
-        taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
+        taken = self._taken_by(number)
         wanted = [column.name for column in output.event_columns]
         events = self.events.table.select([*wanted, named.PLACE, named.OFFSET])
         written = 0
@@ -138,7 +111,7 @@ class StagedRows:
     def _write_outbox(
         self, staging: TakesRows, output: OutboxTable, number: int
     ) -> OutputTally:
-        taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
+        taken = self._taken_by(number)
         chosen = _filter(self.events.table, taken)
         columns = [chosen.column(field.name) for field in output.fields]
         columns += [chosen.column(output.key.name), id_text(chosen)]
@@ -152,7 +125,7 @@ class StagedRows:
         self, staging: TakesRows, output: KeyedTable, number: int
     ) -> OutputTally:
         """Stage the events of a function; phase 2b makes rows of them."""
-        taken = self.events.is_class(EventClass.COMMITTED) & self._wanted(number)
+        taken = self._taken_by(number)
         chosen = _filter(self.events.table, taken)
         parts = [chosen.column(column.name).to_pylist() for column in output.key]
         keys = [format_key(values) for values in zip(*parts, strict=True)]
@@ -171,8 +144,8 @@ class StagedRows:
     ) -> OutputTally:
         candidates = self.events.is_class(EventClass.COMMITTED)
         candidates |= self.events.is_class(EventClass.LATE)
-        candidates &= self._wanted(number)
-        assigned = self._assign(output, candidates)
+        candidates &= self.events.is_wanted_by(number)
+        assigned = assign_chosen(self.events.event_time_us, candidates, output.windows)
         is_late = find_late(assigned.ends, output, self.watermark_us)
         # With sliding windows an event may be late for some and in time for others.
         late = self._events_of(assigned.choose(is_late))

@@ -41,8 +41,8 @@ from spark_jobs.pipeline.aggregate import parse_aggregate
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.kafka_source import empty_batch
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import EventClass
-from spark_jobs.task.verdicts import Rules, judge
+from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from spark_jobs.task.verdicts import Case, Rules
 from spark_jobs.tests.compared_expressions import evaluate, open_session
 
 _NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
@@ -323,7 +323,8 @@ def _judged(
         rejected={},
         rule_conditions={rule.reason_code: rule.condition for rule in rules},
     )
-    events = judge(table, decoded.is_event, judged_by)
+    events = ClassifiedEvents.undecided(table)
+    Case(events=events, is_event=decoded.is_event, rules=judged_by).decide("validate")
     reason, detail = events.reasons.get(0, (None, None))
     arguments = [
         str(table.column(column)[0].as_py())

@@ -1,4 +1,4 @@
-"""Of an event that was erased nothing is kept, whatever else was to become of it."""
+"""Which events were erased, and what their IDs are hashed to."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sinks.seen_ids.id_hash import fingerprint_of
 from sinks.seen_ids.tombstones import Tombstones
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from spark_jobs.task.event_ids import fingerprints_of, mark_erased
+from spark_jobs.task.classified_events import ClassifiedEvents
+from spark_jobs.task.event_ids import find_erased, fingerprints_of
 
 _KEY = b"0123456789abcdef"
 _PLACES = SourcePlaces(("t",))
@@ -34,33 +34,23 @@ def _events(ids: list[str | None], *, sources: list[str] | None) -> ClassifiedEv
     )
 
 
-def test_dead_events_and_those_without_an_id_are_erased_alike() -> None:
+def _erased(events: ClassifiedEvents, tombstones: Tombstones) -> list[int]:
+    found = find_erased(events, tombstones, _KEY, _PLACES)
+    return [int(row) for row in np.flatnonzero(found)]
+
+
+def test_events_are_found_by_id_and_by_position() -> None:
     """By ID where there is one; by position also where none could be read."""
     events = _events(["a", "b", None, "d", None], sources=None)
-    events.mark_dead(1, "RULE", "")
-    events.mark_dead(2, "MISSING_ID", "")
-    events.mark_dead(4, "MISSING_ID", "")
     tombstones = Tombstones(fingerprint_of(["b"], _KEY), [("t", 0, 2), ("t", 1, 4)])
-
-    mark_erased(events, tombstones, _KEY, _PLACES)
-
-    assert events.erased.tolist() == [1, 2]
-    assert set(events.reasons) == {4}
-    assert events.classes.tolist() == [
-        EventClass.COMMITTED,
-        EventClass.FILTERED,
-        EventClass.FILTERED,
-        EventClass.COMMITTED,
-        EventClass.DEAD,
-    ]
+    assert _erased(events, tombstones) == [1, 2]
 
 
 def test_an_id_of_another_source_is_another() -> None:
     """As it is for whoever looks for repeats."""
     events = _events(["a", "a"], sources=["/shop/1", "/shop/2"])
     erased = Tombstones(fingerprint_of(["/shop/2", "a"], _KEY), [])
-    mark_erased(events, erased, _KEY, _PLACES)
-    assert events.erased.tolist() == [1]
+    assert _erased(events, erased) == [1]
 
 
 @pytest.mark.parametrize("is_marked", [False, True])
@@ -70,6 +60,6 @@ def test_fingerprints_are_the_same_whether_they_were_known_or_not(
     """Rows are hashed once, and each claims its own ID."""
     events = _events(["a", None, "c"], sources=None)
     if is_marked:
-        mark_erased(events, Tombstones(fingerprint_of(["x"], _KEY), []), _KEY, _PLACES)
+        assert not _erased(events, Tombstones(fingerprint_of(["x"], _KEY), []))
     found = fingerprints_of(events, np.array([0, 2]), _KEY)
     assert (found == fingerprint([pa.array(["a", "c"])], _KEY)).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,24 +16,32 @@ from schemas.column_decoder import ColumnDecoder
 from schemas.contract import Contract, load_contract
 from schemas.event_contracts import EventContract, EventContracts
 from sinks.durations import DURATION_MAX
+from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.window_kinds import UTC_ZONE, AlignedWindows, fixed_windows
 from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import Column
 from sinks.postgres.server.instants import to_datetime
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import RejectedBucket, RoomlessRow
+from sinks.seen_ids.claim import Candidates, Claim, RowClass
+from sinks.seen_ids.id_hash import fingerprint_of
+from sinks.seen_ids.tombstones import Tombstones
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from spark_jobs.task.verdicts import (
     EARLIEST_EVENT_TIME_US,
+    VERDICTS,
+    Case,
+    IdRules,
+    KnownIds,
     Rules,
-    find_dead,
-    mark_roomless,
 )
 from spark_jobs.task.windows.window_assignment import assign_windows
 
+_KEY = b"0123456789abcdef"
 _NOON_US = 1_700_000_000_000_000
 _SCHEMA = {
     "type": "record",
@@ -111,11 +120,53 @@ def _table(*rows: dict[str, object]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=_COLUMNS).combine_chunks()
 
 
-def _find_dead(table: pa.Table, rules: Rules) -> ClassifiedEvents:
-    """Judge rows as a task does, which has decoded their payloads."""
+def _decide(
+    table: pa.Table,
+    rules: Rules,
+    *,
+    steps: int = len(VERDICTS),
+    tombstones: Tombstones | None = None,
+    answer: dict[str, RowClass] | None = None,
+) -> Case:
+    """Try the verdicts of some steps; IDs are new but for those in the answer."""
     payloads = table.column(named.VALUE).chunk(0)
     decoded = ColumnDecoder(rules.contracts, ()).decode(payloads)
-    return find_dead(table, decoded.is_event, rules)
+    ids = table.column(named.EVENT_ID).to_pylist()
+
+    def ask(key: bytes, asked: Candidates) -> Claim:
+        assert key == _KEY
+        told = [(answer or {}).get(ids[n], RowClass.SURVIVOR) for n in asked.offset]
+        return Claim(classes=np.array(told, np.uint8), buckets=asked.bucket)
+
+    case = Case(
+        events=ClassifiedEvents.undecided(table),
+        is_event=decoded.is_event,
+        rules=rules,
+        known=KnownIds(
+            tombstones=tombstones or Tombstones(b"", []),
+            places=SourcePlaces(("t",)),
+            read_key=lambda: _KEY,
+            ask=ask,
+        ),
+    )
+    for step in list(VERDICTS)[:steps]:
+        case.decide(step)
+    return case
+
+
+def _find_dead(table: pa.Table, rules: Rules) -> ClassifiedEvents:
+    """Judge rows as a task does, which has decoded their payloads."""
+    return _decide(table, rules, steps=1).events
+
+
+def _with_filter(table: pa.Table, *filtered: int) -> pa.Table:
+    """Let the pipeline's first condition leave out some rows."""
+    numbers = [0 if row in filtered else None for row in range(table.num_rows)]
+    return table.append_column(named.FILTERED_BY, pa.array(numbers, pa.int32()))
+
+
+def _fates(case: Case) -> list[str]:
+    return [EventClass(one).name for one in case.events.classes]
 
 
 def _reasons(rules: Rules, *rows: dict[str, object]) -> dict[int, str]:
@@ -123,6 +174,115 @@ def _reasons(rules: Rules, *rows: dict[str, object]) -> dict[int, str]:
     dead = events.is_class(EventClass.DEAD)
     assert dead.nonzero()[0].tolist() == sorted(events.reasons)
     return {row: reason for row, (reason, _) in sorted(events.reasons.items())}
+
+
+def _window(size_us: int) -> WindowTable:
+    return WindowTable(
+        table="by_unit",
+        staging_table="output_0",
+        windows=fixed_windows(size_us),
+        by=(Column(name="unit", postgres_type="text"),),
+        aggregates=(),
+        allowed_lateness_us=0,
+        late=LatePolicy.DROP,
+    )
+
+
+def test_the_page_has_the_verdicts_in_their_order() -> None:
+    """Where people read what becomes of an event."""
+    page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text("utf-8")
+    section = page.split("\n## What becomes of an event\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| ([a-z]+) \| (?:`(\w+)`)?[^|]*\|", section, re.MULTILINE)
+    assert rows == [
+        (verdict.fate.name.lower(), verdict.reason or "")
+        for verdicts in VERDICTS.values()
+        for verdict in verdicts
+    ]
+
+
+def test_dead_events_and_those_without_an_id_are_erased_alike(
+    contract: Contract,
+) -> None:
+    """Of an erased event nothing is kept, whatever else was to become of it."""
+    changes: list[dict[str, object]] = [
+        {named.EVENT_ID: "a"},
+        {named.EVENT_ID: "b", named.BROKEN_RULE: "TOO_MUCH"},
+        {named.EVENT_ID: None},
+        {named.EVENT_ID: "b", named.VALUE: b"x"},
+        {named.EVENT_ID: None},
+    ]
+    rows = [
+        _event(contract, **{named.OFFSET: offset, **changed})
+        for offset, changed in enumerate(changes)
+    ]
+    tombstones = Tombstones(fingerprint_of(["b"], _KEY), [("t", 0, 2)])
+    case = _decide(_table(*rows), _rules(contract), steps=1, tombstones=tombstones)
+    assert ["COMMITTED", *["FILTERED"] * 3, "DEAD"] == _fates(case)
+    assert [1, 2, 3] == case.events.erased.tolist()
+    assert [4] == list(case.events.reasons)
+
+
+def test_a_dead_event_is_not_filtered(contract: Contract) -> None:
+    """Whatever the condition says of it."""
+    broken = _event(contract, **{named.BROKEN_RULE: "TOO_MUCH"})
+    table = _with_filter(_table(broken, _event(contract)), 0, 1)
+    assert ["DEAD", "FILTERED"] == _fates(_decide(table, _rules(contract), steps=1))
+
+
+@pytest.mark.parametrize("upserts", [False, True])
+def test_only_events_that_are_left_ask_for_their_ids(
+    contract: Contract, *, upserts: bool
+) -> None:
+    """In a run that upserts filtered ones ask too, since they may correct."""
+    answer = {
+        "repeat": RowClass.DUPLICATE,
+        "other": RowClass.CONFLICT,
+        "filtered repeat": RowClass.DUPLICATE,
+        "filtered other": RowClass.CONFLICT,
+    }
+    changed: dict[str, dict[str, object]] = {
+        "new": {},
+        **{name: {} for name in answer},
+        "old": {named.EVENT_TIME: _NOON_US - 1},
+        "filtered old": {named.EVENT_TIME: _NOON_US - 1},
+        "dead": {named.BROKEN_RULE: "TOO_MUCH"},
+    }
+    rows = [
+        _event(contract, **{named.EVENT_ID: name, named.OFFSET: offset, **changes})
+        for offset, (name, changes) in enumerate(changed.items())
+    ]
+    rules = IdRules(bucket_seconds=1, expired_before_us=_NOON_US, upserts=upserts)
+    table = _with_filter(_table(*rows), 3, 4, 6)
+    case = _decide(table, _rules(contract, ids=rules), steps=2, answer=answer)
+    assert [
+        *("COMMITTED", "DUPLICATE", "DEAD", "FILTERED"),
+        "DEAD" if upserts else "FILTERED",
+        *("EXPIRED", "FILTERED", "DEAD"),
+    ] == _fates(case)
+    assert "ID_CONFLICT" == case.events.reasons[2][0]
+    assert case.claimed is not None
+    asked = sorted(case.claimed.rows.tolist())
+    assert asked == ([0, 1, 2, 3, 4] if upserts else [0, 1, 2])
+    assert [1] == [len(run) for run in case.new_ids()]
+
+
+def test_an_event_is_late_if_all_that_want_it_are_too_late(contract: Contract) -> None:
+    """One output that takes it, of whatever kind, is enough to commit it."""
+    second = 1_000_000
+    append = AppendTable(
+        table="t", staging_table="output_2", event_columns=(), branches=(HOME,)
+    )
+    rules = _rules(
+        contract,
+        outputs=(_window(second), _window(100 * second), append),
+        watermark_us=_NOON_US + second,
+    )
+    table = _table(*[_event(contract)] * 4)
+    for number, takers in enumerate(({0, 1, 2}, {1}, {2, 3})):
+        wanted = pa.array([row in takers for row in range(4)])
+        table = table.append_column(named.wanted_column(number), wanted)
+    expected = ["LATE", "COMMITTED", "COMMITTED", "COMMITTED"]
+    assert expected == _fates(_decide(table, rules))
 
 
 def test_an_event_behind_the_pipelines_bound_is_dead(contract: Contract) -> None:
@@ -154,12 +314,12 @@ def test_events_without_room_for_their_ids_are_dead(contract: Contract) -> None:
         for one in (1, 2, 4)
     ]
     for known in ([bucket_known], rows_known):
-        rules = _rules(contract, latest_event_time_us=2 * _NOON_US).rejecting(
-            known, SourcePlaces(("t",))
-        )
-        events = _find_dead(_table(*rows), rules)
-        events.classes[4] = EventClass.FILTERED
-        mark_roomless(events, rules, hour)
+        rules = _rules(
+            contract,
+            latest_event_time_us=2 * _NOON_US,
+            ids=IdRules(bucket_seconds=hour),
+        ).rejecting(known, SourcePlaces(("t",)))
+        events = _decide(_with_filter(_table(*rows), 4), rules).events
         assert dict.fromkeys((1, 2), ("NO_BUCKET_LEFT", "no room")) == events.reasons
         assert EventClass.FILTERED == events.classes[4]
 
@@ -293,16 +453,7 @@ def test_a_refusal_of_another_task_concerns_nobody_here(contract: Contract) -> N
 
 def test_a_key_that_an_output_cannot_keep_kills_the_event(contract: Contract) -> None:
     """Unless something else has killed it before."""
-    window = WindowTable(
-        table="by_unit",
-        staging_table="output_0",
-        windows=fixed_windows(1_000_000),
-        by=(Column(name="unit", postgres_type="text"),),
-        aggregates=(),
-        allowed_lateness_us=0,
-        late=LatePolicy.DROP,
-    )
-    rules = _rules(contract, outputs=(window,))
+    rules = _rules(contract, outputs=(_window(size_us=1_000_000),))
     long = "x" * 2_001
     assert {0: "KEY_TOO_LONG", 1: "MISSING_ID", 3: "UNSTORABLE_VALUE"} == _reasons(
         rules,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,15 @@ def assign_windows(event_time_us: I64Array, windows: WindowKind) -> Assigned:
             if windows.every_us <= _HOUR_US:
                 return _assign_steady(event_time_us, local_us, windows)
             return _assign_local(event_time_us, local_us, windows)
+
+
+def assign_chosen(
+    event_time_us: I64Array, chosen: BoolArray, windows: WindowKind
+) -> Assigned:
+    """Return the windows of some events, by the events' places among all of them."""
+    places = np.flatnonzero(chosen)
+    assigned = assign_windows(event_time_us[places], windows)
+    return replace(assigned, rows=places[assigned.rows])
 
 
 def _assign_steady(
