@@ -136,14 +136,13 @@ def test_a_start_that_waits_for_another_start_names_it(
     PostgresDriver(dsn=home_dsn, layout=_appends("first", "numbers"))
     short = sql.SQL("SELECT set_config('lock_timeout', '50ms', true)")
     monkeypatch.setitem(home._PUBLISH, "begin_settings", short)
-    claim = [append_table("others", number="bigint")]
     with (
         psycopg.connect(home_dsn) as keeper,
         psycopg.connect(home_dsn, application_name="a start") as other,
         ThreadPoolExecutor(1) as threads,
     ):
         keeper.execute("LOCK TABLE public.numbers")
-        TableOwner(installation="here", pipeline="second").claim(other, claim)
+        TableOwner(installation="here", pipeline="second").claim(other, ["others"])
         waiting = threads.submit(other.execute, "TABLE public.numbers")
         await_row(
             home_dsn, "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
@@ -170,9 +169,7 @@ def test_of_two_that_start_at_once_by_different_names_one_is_refused(
     with psycopg.connect(home_dsn) as one, psycopg.connect(home_dsn) as other:
 
         def claim(connection: psycopg.Connection[TupleRow], name: str, of: str) -> None:
-            TableOwner(installation="here", pipeline=name).claim(
-                connection, [append_table(of, number="bigint")]
-            )
+            TableOwner(installation="here", pipeline=name).claim(connection, [of])
 
         claim(one, "first", "whole")
         with ThreadPoolExecutor(1) as threads:

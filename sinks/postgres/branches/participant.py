@@ -17,7 +17,7 @@ from psycopg.types.json import Json
 from sinks.postgres.branches.preflight import check_participant
 from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
 from sinks.postgres.ledger.stored_state import read_global_id
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.home_layout import HomeLayout, tables_of
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.publish.output_moves import (
     OutputMoves,
@@ -143,12 +143,12 @@ class PostgresParticipant(PostgresPreparedBranches):
                 installation=self._claim.installation, pipeline=self._layout.pipeline
             )
             try:
-                had = owner.claim(connection, outputs)
+                had = owner.claim(connection, tables_of(outputs))
                 for table in check_not_lost_beside(
                     connection, self._layout, self._claim, had, outputs
                 ):
                     forget_windows(connection, self._state(table))
-                owner.release(connection, outputs)
+                owner.release(connection, tables_of(outputs))
                 create_result_tables(connection, outputs, self._state)
             except psycopg.errors.LockNotAvailable as error:
                 doing = f"checking the result tables in {self._database}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sinks.postgres.outputs.append_table import AppendTable
@@ -16,6 +16,11 @@ from sinks.protocol.watermark import ClockRule
 from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 
 Output = AppendTable | WindowTable | OutboxTable | KeyedTable
+
+
+def tables_of(outputs: Iterable[Output]) -> list[str]:
+    """Name the tables of some outputs that readers see."""
+    return [table for output in outputs for table in output.tables]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

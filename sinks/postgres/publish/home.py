@@ -25,7 +25,7 @@ from sinks.postgres.ledger.epoch_claims import (
 )
 from sinks.postgres.ledger.registration import check_not_discarded, register_pipeline
 from sinks.postgres.ledger.stored_state import read_decided, read_stored_progress
-from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.outputs.home_layout import HomeLayout, Output, tables_of
 from sinks.postgres.publish.publication import PostgresPublication, StagedPublication
 from sinks.postgres.publish.publish_clock import PublishClock
 from sinks.postgres.server.branch_names import HOME
@@ -145,7 +145,8 @@ class PostgresHome(PostgresDecisionLedger):
             judged.note(connection, epoch=self._claim.epoch, last_sequence=row[1])
             self._read_owed(connection)
             # Whoever wrote more tables than this version does is fenced by now.
-            self._owner(connection).release(connection, self._outputs_here())
+            kept = tables_of(self._outputs_here())
+            self._owner(connection).release(connection, kept)
             self._staging.create(connection)
             return self._claim.epoch
 
@@ -366,7 +367,7 @@ class PostgresHome(PostgresDecisionLedger):
         connection.execute(_CLAIM["create_pipeline_runs"], values)
         outputs = self._outputs_here()
         try:
-            self._owner(connection).claim(connection, outputs)
+            self._owner(connection).claim(connection, tables_of(outputs))
             check_not_lost(connection, self._layout.pipeline, outputs)
             create_result_tables(connection, outputs, partial(state_table, number))
         except psycopg.errors.LockNotAvailable as error:

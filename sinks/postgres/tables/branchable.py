@@ -7,17 +7,12 @@ that is tried again waits again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import Output
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.branch_names import database_of
-from sinks.postgres.server.columns import POSITION_COLUMNS, table_identifier
+from sinks.postgres.server.columns import POSITION_COLUMNS, Column, table_identifier
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 
@@ -26,51 +21,48 @@ _SQL = load_statements("sinks.postgres.tables", "result_tables.sql")
 _Connection = psycopg.Connection[TupleRow]
 
 
-def check_branchable(connection: _Connection, outputs: Sequence[Output]) -> None:
+def check_branchable(
+    connection: _Connection,
+    tables: Iterable[str],
+    split: Mapping[str, Sequence[Column]],
+) -> None:
     """Refuse tables whose branches could wait for each other, or miss rows.
 
     Args:
-        connection: To a database in which all of their tables exist.
-        outputs: Those that publish there.
+        connection: To a database in which all of them exist.
+        tables: Those of a pipeline there.
+        split: Those among them that several transactions of the database publish, with
+            the columns that are written.
 
     Raises:
         ConfigurationError: ``TABLE_REFUSES_BRANCHES``.
     """
-    tables = {
-        table_identifier(output.table).as_string(connection): output
-        for output in outputs
-        if isinstance(output, AppendTable | WindowTable | KeyedTable)
-    }
-    split = [name for name, output in tables.items() if _is_split(output)]
-    for name in split:
-        _check_keys(connection, name, tables[name])
+    for table, columns in split.items():
+        _check_keys(connection, table, columns)
     if split:
-        _check_references(connection, list(tables), split)
+        _check_references(
+            connection, _quoted(connection, tables), _quoted(connection, split)
+        )
 
 
-def _is_split(output: Output) -> bool:
-    """Tell whether a database publishes an output by several transactions."""
-    databases = {database_of(branch) for branch in output.branches}
-    return len(databases) < len(output.branches)
+def _quoted(connection: _Connection, tables: Iterable[str]) -> list[str]:
+    return [table_identifier(table).as_string(connection) for table in tables]
 
 
-def _check_keys(connection: _Connection, name: str, output: Output) -> None:
+def _check_keys(connection: _Connection, table: str, columns: Sequence[Column]) -> None:
     """Refuse keys that rows of two events may both have."""
-    assert isinstance(output, AppendTable), "no other output has branches: N"
-    written = sorted(column.name for column in output.columns)
     keys = connection.execute(
         _SQL["keys_over"],
         {
-            "table": name,
-            "columns": written,
+            "table": table_identifier(table).as_string(connection),
+            "columns": sorted(column.name for column in columns),
             # No two events have one position.
             "apart": [column.name for column in POSITION_COLUMNS],
         },
     ).fetchall()
     if keys:
         raise _refused(
-            f"Table {output.table} has the unique key "
-            f"{', '.join(key for (key,) in keys)}.",
+            f"Table {table} has the unique key {', '.join(key for (key,) in keys)}.",
             "Rows of one batch that have the same key would wait for each other in "
             "different branches, which commit together.",
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.server.columns import table_identifier
+from sinks.postgres.server.columns import Column, table_identifier
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 
@@ -14,36 +15,41 @@ _SQL = load_statements("sinks.postgres.tables", "result_tables.sql")
 
 
 def check_copyable(
-    connection: psycopg.Connection[TupleRow], output: AppendTable
+    connection: psycopg.Connection[TupleRow], table: str, columns: Sequence[Column]
 ) -> None:
     """Refuse a table that COPY would not fit, or that would refuse repeated rows.
+
+    Args:
+        connection: To its database.
+        table: Its name.
+        columns: Those that tasks copy.
 
     Raises:
         ConfigurationError: ``TABLE_TYPES_DIFFER``, ``TABLE_REFUSES_REPEATS``.
     """
-    name = table_identifier(output.table).as_string(connection)
-    wanted = {column.name: column.postgres_type for column in output.columns}
-    types = connection.execute(_SQL["column_types"], {"table": name}).fetchall()
+    quoted = table_identifier(table).as_string(connection)
+    wanted = {column.name: column.postgres_type for column in columns}
+    types = connection.execute(_SQL["column_types"], {"table": quoted}).fetchall()
     differing = [
-        f"{column} is {kind}, not {wanted[column]}"
-        for column, kind in types
-        if wanted.get(column, kind) != kind
+        f"{name} is {kind}, not {wanted[name]}"
+        for name, kind in types
+        if wanted.get(name, kind) != kind
     ]
     if differing:
         raise ConfigurationError(
             "TABLE_TYPES_DIFFER",
-            saw=f"In table {output.table}, {'; '.join(differing)}.",
+            saw=f"In table {table}, {'; '.join(differing)}.",
             why="At least once, tasks copy rows straight into the table, and COPY "
             "converts no types.",
             fix="Give the table these types, or write guarantee: exactly_once.",
         )
     keys = connection.execute(
-        _SQL["keys_over"], {"table": name, "columns": sorted(wanted), "apart": None}
+        _SQL["keys_over"], {"table": quoted, "columns": sorted(wanted), "apart": None}
     ).fetchall()
     if keys:
         raise ConfigurationError(
             "TABLE_REFUSES_REPEATS",
-            saw=f"Table {output.table} has the unique key "
+            saw=f"Table {table} has the unique key "
             f"{', '.join(key for (key,) in keys)}.",
             why="At least once, a batch that runs again repeats its rows, and the key "
             "would make dead letters of them.",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.home_layout import Output
-from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import table_identifier
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
@@ -31,17 +29,21 @@ class RowSkippedError(psycopg.DataError):
         super().__init__("a trigger of the table took no row and raised no error")
 
 
-def check_insertable(connection: _Connection, output: Output) -> None:
+def check_insertable(connection: _Connection, table: str, *, is_updated: bool) -> None:
     """Refuse a table on which something stands in the place of each INSERT.
+
+    Args:
+        connection: To its database.
+        table: Its name.
+        is_updated: Whether batches update and delete rows of it as well.
 
     Raises:
         ConfigurationError: ``TABLE_HAS_RULE``.
     """
-    is_updated = isinstance(output, WindowTable)
     found = connection.execute(
         _SQL["in_place_of_writes"],
         {
-            "table": table_identifier(output.table).as_string(connection),
+            "table": table_identifier(table).as_string(connection),
             "events": ["2", "3", "4"] if is_updated else ["3"],
         },
     ).fetchall()
@@ -49,7 +51,7 @@ def check_insertable(connection: _Connection, output: Output) -> None:
         what = ", ".join(f"{kind} {name}" for kind, name in found)
         raise ConfigurationError(
             "TABLE_HAS_RULE",
-            saw=f"Table {output.table} has the {what}.",
+            saw=f"Table {table} has the {what}.",
             why="It does something else in the place of what the pipeline writes, so "
             "nothing would tell which rows are in the table.",
             fix="Drop it, or name another table. A BEFORE INSERT trigger may change "

@@ -18,6 +18,7 @@ from sinks.postgres.outputs.window_table import (
     WINDOW_START,
     WindowTable,
 )
+from sinks.postgres.server.branch_names import database_of
 from sinks.postgres.server.columns import (
     Column,
     names,
@@ -73,9 +74,14 @@ def create_result_tables(
     outputs = tuple(outputs)
     for output in outputs:
         with _unfit(output.table):
-            check_insertable(connection, output)
+            _check_insertable(connection, output)
             _create_tables(connection, output, state)
-    check_branchable(connection, outputs)
+    written = [output for output in outputs if output.tables]
+    check_branchable(
+        connection,
+        [output.table for output in written],
+        {o.table: o.tables[o.table] for o in written if _is_split(o)},
+    )
 
 
 def check_result_tables(connection: _Connection, outputs: Iterable[Output]) -> None:
@@ -86,7 +92,7 @@ def check_result_tables(connection: _Connection, outputs: Iterable[Output]) -> N
             that is not there.
     """
     for output in outputs:
-        check_insertable(connection, output)
+        _check_insertable(connection, output)
         for table, columns in output.tables.items():
             found = _read_columns(connection, table_identifier(table))
             per_value = isinstance(output, AppendTable)
@@ -94,7 +100,18 @@ def check_result_tables(connection: _Connection, outputs: Iterable[Output]) -> N
         if isinstance(output, WindowTable):
             _check_window_key(connection, output)
         elif isinstance(output, AppendTable) and output.copied_by_tasks:
-            check_copyable(connection, output)
+            check_copyable(connection, output.table, output.columns)
+
+
+def _check_insertable(connection: _Connection, output: Output) -> None:
+    is_updated = isinstance(output, WindowTable)
+    check_insertable(connection, output.table, is_updated=is_updated)
+
+
+def _is_split(output: Output) -> bool:
+    """Tell whether a database publishes an output by several transactions."""
+    databases = {database_of(branch) for branch in output.branches}
+    return len(databases) < len(output.branches)
 
 
 @contextmanager
@@ -137,7 +154,7 @@ def _create_tables(
             connection, output.table, output.columns, per_value=True
         )
         if output.copied_by_tasks and not created:
-            check_copyable(connection, output)
+            check_copyable(connection, output.table, output.columns)
     elif isinstance(output, WindowTable):
         _create_window_tables(connection, output, state(output.table))
     elif isinstance(output, KeyedTable):

@@ -8,14 +8,13 @@ it, also where the two call the same rows by different names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.home_layout import Output
 from sinks.postgres.schema.migrations import ledger_names
 from sinks.postgres.server.columns import qualified
 from sinks.postgres.server.naming import revisions_table
@@ -34,10 +33,8 @@ class TableOwner:
     installation: str
     pipeline: str
 
-    def claim(
-        self, connection: _Connection, outputs: Iterable[Output]
-    ) -> frozenset[str]:
-        """Claim the tables of some outputs in one database; the caller commits.
+    def claim(self, connection: _Connection, tables: Sequence[str]) -> frozenset[str]:
+        """Claim some tables of one database; the caller commits.
 
         Returns:
             Those that it had already, as ``schema.table``.
@@ -46,7 +43,6 @@ class TableOwner:
             ConfigurationError: ``TABLE_OWNED``: another pipeline has one of them, or
                 two outputs share one; or ``TABLE_ELSEWHERE``.
         """
-        tables = [table for output in outputs for table in output.tables]
         relations = sorted(map(qualified, tables))
         self._check_different(relations)
         values = self._values(relations)
@@ -60,13 +56,12 @@ class TableOwner:
             check_meant(connection, table, is_new=qualified(table) in new)
         return frozenset(relations) - new
 
-    def release(self, connection: _Connection, outputs: Iterable[Output]) -> None:
-        """Let go of the tables that none of its outputs there writes any more.
+    def release(self, connection: _Connection, kept: Iterable[str]) -> None:
+        """Let go of all tables there that are not among those that it still writes.
 
         Only once nobody works by a former version; the caller commits.
         """
-        kept = [qualified(name) for output in outputs for name in output.tables]
-        connection.execute(_SQL["release"], self._values(kept))
+        connection.execute(_SQL["release"], self._values(map(qualified, kept)))
 
     def _values(self, relations: Iterable[str]) -> dict[str, object]:
         return {

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.home_layout import Output
+from sinks.postgres.outputs.home_layout import Output, tables_of
 from sinks.postgres.server.columns import table_identifier
 from sinks.postgres.server.connection import abandon
 from sinks.postgres.server.sqlstate import translate
@@ -96,9 +96,7 @@ def _find_lock(
 ) -> RetryableError | None:
     """Say who keeps a table locked; None if nobody does any more."""
     tables = [
-        table_identifier(table).as_string(connection)
-        for output in outputs
-        for table in output.tables
+        table_identifier(table).as_string(connection) for table in tables_of(outputs)
     ]
     row = connection.execute(_SQL["lock_holders"], {"tables": tables}).fetchone()
     if row is None:
