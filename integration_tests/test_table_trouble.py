@@ -21,11 +21,11 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from integration_tests.harness.versioned_windows import FIRST, publish
+from sinks.postgres.outputs import table_trouble
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.publish import output_moves, publication
 from sinks.postgres.server.columns import Column
-from sinks.postgres.tables import table_trouble
 from sinks.postgres.tables.exact_values import exact_sources
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 from unittest import mock
 
-from sinks.postgres.publish.window_merge import WindowMerge
+from sinks.postgres.outputs.window_merge import WindowMerge
 from spark_jobs.__main__ import main
 
 _FORGOTTEN = 2

@@ -19,6 +19,7 @@ from psycopg.rows import TupleRow
 from integration_tests.harness.postgres_driver import layout_of
 from integration_tests.harness.window_model import Event, Row, Rules
 from sinks.postgres.audit.checks.written_outputs import ToldVersion, WrittenOutput
+from sinks.postgres.outputs.result_tables import create_result_tables
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.outputs.window_kinds import (
     AlignedWindows,
@@ -33,7 +34,6 @@ from sinks.postgres.server.naming import TableNames
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.staging.attempt_register import register_attempt, transactions_of
 from sinks.postgres.staging.staging import create_staging, staging_tables
-from sinks.postgres.tables.result_tables import create_result_tables
 from sinks.postgres.tables.row_digest import (
     RESULTS,
     REVISIONS,

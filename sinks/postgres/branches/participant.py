@@ -18,6 +18,9 @@ from sinks.postgres.branches.preflight import check_participant
 from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
 from sinks.postgres.ledger.stored_state import read_global_id
 from sinks.postgres.outputs.home_layout import HomeLayout, tables_of
+from sinks.postgres.outputs.lost_tables import check_not_lost_beside, forget_windows
+from sinks.postgres.outputs.result_tables import create_result_tables
+from sinks.postgres.outputs.table_trouble import explain_failure
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.publish.output_moves import (
     OutputMoves,
@@ -35,10 +38,7 @@ from sinks.postgres.staging.attempt_register import transactions_of
 from sinks.postgres.staging.rejections import explain_refusal
 from sinks.postgres.staging.staging import staging_tables
 from sinks.postgres.staging.staging_area import StagingArea
-from sinks.postgres.tables.lost_tables import check_not_lost_beside, forget_windows
-from sinks.postgres.tables.result_tables import create_result_tables
 from sinks.postgres.tables.table_owners import TableOwner
-from sinks.postgres.tables.table_trouble import explain_failure
 from sinks.protocol.errors import FatalError, RetryableError
 from sinks.protocol.in_doubt import Claim, GlobalId, compare_history
 from sinks.protocol.ports import BatchTerms, BranchOrder

@@ -1,1 +1,1 @@
-"""The kinds of outputs: what tables each has, with which columns and partials."""
+"""The kinds of outputs: their tables, and how rows come into them."""

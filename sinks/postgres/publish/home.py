@@ -26,6 +26,9 @@ from sinks.postgres.ledger.epoch_claims import (
 from sinks.postgres.ledger.registration import check_not_discarded, register_pipeline
 from sinks.postgres.ledger.stored_state import read_decided, read_stored_progress
 from sinks.postgres.outputs.home_layout import HomeLayout, Output, tables_of
+from sinks.postgres.outputs.lost_tables import check_not_lost, read_owed
+from sinks.postgres.outputs.result_tables import create_result_tables
+from sinks.postgres.outputs.table_trouble import explain_failure
 from sinks.postgres.publish.publication import PostgresPublication, StagedPublication
 from sinks.postgres.publish.publish_clock import PublishClock
 from sinks.postgres.server.branch_names import HOME
@@ -35,11 +38,8 @@ from sinks.postgres.server.session import Session
 from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.staging.staging_area import StagingArea
-from sinks.postgres.tables.lost_tables import check_not_lost, read_owed
-from sinks.postgres.tables.result_tables import create_result_tables
 from sinks.postgres.tables.shadow_tables import check_tables_kept
 from sinks.postgres.tables.table_owners import TableOwner
-from sinks.postgres.tables.table_trouble import explain_failure
 from sinks.postgres.versions.version_claim import JudgedClaim, judge_claim
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import Epoch

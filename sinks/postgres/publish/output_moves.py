@@ -21,10 +21,10 @@ from sinks.postgres.outputs.outbox_table import (
     OUTBOX_EVENT_ID,
     OutboxTable,
 )
+from sinks.postgres.outputs.window_merge import WindowMerge
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.publish.keyed_moves import move_results
 from sinks.postgres.publish.publish_clock import PublishClock
-from sinks.postgres.publish.window_merge import WindowMerge
 from sinks.postgres.server.branch_names import staged_for
 from sinks.postgres.server.columns import names, table_identifier
 from sinks.postgres.server.instants import to_datetime

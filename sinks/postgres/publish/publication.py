@@ -30,6 +30,7 @@ from psycopg.types.json import Json
 
 from sinks.postgres.ledger.stored_state import lock_stored_state, read_decided
 from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.table_trouble import explain_failure
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.publish.keyed_moves import KeyedMoves
 from sinks.postgres.publish.output_moves import (
@@ -49,7 +50,6 @@ from sinks.postgres.server.statements import load_statements
 from sinks.postgres.staging.attempt_register import transactions_of
 from sinks.postgres.staging.rejections import explain_refusal
 from sinks.postgres.staging.staging import EVENT_LOGS
-from sinks.postgres.tables.table_trouble import explain_failure
 from sinks.protocol.ages import grown
 from sinks.protocol.decisions import PublishDecision, decide_publish
 from sinks.protocol.errors import OutcomeUnknownError

@@ -17,6 +17,7 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.home_layout import Output
+from sinks.postgres.outputs.table_trouble import check_unchanged, explain_failure
 from sinks.postgres.server.branch_names import staged_for
 from sinks.postgres.server.columns import names, table_identifier
 from sinks.postgres.server.connection import abandon
@@ -27,7 +28,6 @@ from sinks.postgres.staging.attempt_register import transactions_of
 from sinks.postgres.staging.corrections import Corrections
 from sinks.postgres.tables.exact_values import exact_sources
 from sinks.postgres.tables.insertable import RowSkippedError, skips_rows
-from sinks.postgres.tables.table_trouble import check_unchanged, explain_failure
 from sinks.protocol.errors import ConfigurationError, TallyweirError
 from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import TopicPartition

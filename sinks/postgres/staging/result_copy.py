@@ -15,6 +15,7 @@ import pyarrow as pa
 from psycopg.rows import TupleRow
 
 from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.table_trouble import check_unchanged, explain_failure
 from sinks.postgres.server.binary_copy import copy_results
 from sinks.postgres.server.columns import POSITION_COLUMNS, table_identifier
 from sinks.postgres.server.sqlstate import is_row_rejection, translate
@@ -25,7 +26,6 @@ from sinks.postgres.staging.rejections import (
     rejected_row,
 )
 from sinks.postgres.tables.insertable import RowSkippedError
-from sinks.postgres.tables.table_trouble import check_unchanged, explain_failure
 from sinks.protocol.ports import RejectedRow, RowsRejectedError
 
 _PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")

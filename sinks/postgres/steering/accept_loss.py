@@ -18,19 +18,19 @@ from sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     read_pipeline,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import qualified
-from sinks.postgres.server.naming import state_table
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.steering.act import ActRequest, acting
-from sinks.postgres.tables.foreign_code import hold_tables
-from sinks.postgres.tables.lost_tables import (
+from sinks.postgres.outputs.lost_tables import (
     LostRows,
     accept_lost,
     find_lost,
     forget_windows,
     is_there,
 )
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import qualified
+from sinks.postgres.server.naming import state_table
+from sinks.postgres.server.sqlstate import translated
+from sinks.postgres.steering.act import ActRequest, acting
+from sinks.postgres.tables.foreign_code import hold_tables
 from sinks.protocol.errors import ConfigurationError
 
 

@@ -36,7 +36,7 @@ _FILES = (
     ("tables", "result_tables.sql"),
     ("catalog", "runs.sql"),
     ("staging", "staging.sql"),
-    ("publish", "window_merge.sql"),
+    ("outputs", "window_merge.sql"),
 )
 
 

@@ -12,11 +12,11 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from sinks.postgres.outputs.home_layout import Output, tables_of
+from sinks.postgres.outputs.result_tables import check_result_tables
 from sinks.postgres.server.columns import table_identifier
 from sinks.postgres.server.connection import abandon
 from sinks.postgres.server.sqlstate import translate
 from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.result_tables import check_result_tables
 from sinks.postgres.tables.table_owners import find_claims_holder
 from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
 

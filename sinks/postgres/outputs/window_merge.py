@@ -14,8 +14,8 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.outputs.keyed_table import SEQUENCE
+from sinks.postgres.outputs.sketch_join import SketchJoin
 from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.publish.sketch_join import SketchJoin
 from sinks.postgres.server.columns import names, table_identifier
 from sinks.postgres.server.naming import revisions_table
 from sinks.postgres.server.statements import load_statements
@@ -27,7 +27,7 @@ from sinks.postgres.tables.row_digest import (
     stored,
 )
 
-_SQL = load_statements("sinks.postgres.publish", "window_merge.sql")
+_SQL = load_statements("sinks.postgres.outputs", "window_merge.sql")
 _COMMA = sql.SQL(", ")
 #: What holds of those rows of a stored table that a batch may change.
 _CAN_CHANGE = {"target": sql.SQL("NOT final"), "state": sql.SQL("true")}

@@ -14,7 +14,7 @@ from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import names, type_name
 from sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.publish", "sketch_join.sql")
+_SQL = load_statements("sinks.postgres.outputs", "sketch_join.sql")
 _COMMA = sql.SQL(", ")
 
 #: Windows whose sketches are in memory at a time; one is a few kilobytes.

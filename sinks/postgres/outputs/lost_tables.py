@@ -15,7 +15,7 @@ from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.in_doubt import Claim
 
-_SQL = load_statements("sinks.postgres.tables", "lost_tables.sql")
+_SQL = load_statements("sinks.postgres.outputs", "lost_tables.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 
