@@ -21,8 +21,9 @@ from sinks.postgres.audit import Verdict, WindowStatus, read_status, verify
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import Column
 

@@ -22,8 +22,9 @@ from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
 from sinks.postgres.branches import participant as postgres_participant
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import Column
 from sinks.protocol.decisions import PublishOutcome

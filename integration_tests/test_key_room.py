@@ -14,8 +14,9 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.outputs.key_text import ENTRY_BYTES_MIN, KEY_BYTES_MAX
 from sinks.postgres.outputs.result_tables import create_result_tables
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 
 #: The longest names that pipeline files may have.

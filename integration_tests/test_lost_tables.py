@@ -31,8 +31,9 @@ from integration_tests.harness.steered_world import SteeredWorld
 from integration_tests.ledger_scenario import LedgerScenario
 from sinks.postgres import audit, steering
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.output import Output
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from sinks.postgres.server.connection import connect

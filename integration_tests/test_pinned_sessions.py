@@ -24,8 +24,9 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.schema.migrations import migrate
 from sinks.postgres.server.columns import Column
 from sinks.postgres.server.connection import connect

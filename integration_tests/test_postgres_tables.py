@@ -19,8 +19,9 @@ from integration_tests.harness.postgres_driver import (
 )
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError

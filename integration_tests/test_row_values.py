@@ -27,12 +27,14 @@ from integration_tests.ledger_scenario import check_of, failed
 from services.local.embedded.postgres import server_binary
 from sinks.postgres import steering
 from sinks.postgres.audit import Receipt, verify
-from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.outputs.output import Output
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import SessionWindows, fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError

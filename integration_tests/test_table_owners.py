@@ -21,7 +21,8 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.output import Output
 from sinks.postgres.publish import home
 from sinks.postgres.schema.migrations import migrate
 from sinks.postgres.tables.table_owners import TableOwner

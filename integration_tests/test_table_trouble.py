@@ -24,7 +24,7 @@ from integration_tests.harness.versioned_windows import FIRST, publish
 from sinks.postgres.outputs import table_trouble
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.publish import output_moves, publication
+from sinks.postgres.publish import publication
 from sinks.postgres.server.columns import Column
 from sinks.postgres.tables.exact_values import exact_sources
 from sinks.protocol.decisions import PublishOutcome
@@ -223,7 +223,7 @@ def test_a_column_that_is_made_narrower_amid_a_batch_is_noticed(
             _execute(home_dsn, narrow.pop())
         return found
 
-    monkeypatch.setattr(output_moves, "exact_sources", read)
+    monkeypatch.setattr("sinks.postgres.outputs.append_table.exact_sources", read)
     with pytest.raises(RetryableError, match="types of table numbers changed"):
         driver.publish(plan, tally)
     assert narrow == []

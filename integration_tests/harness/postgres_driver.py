@@ -15,7 +15,8 @@ from psycopg import sql
 
 from sinks.postgres.branches.participant import PostgresParticipant
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.output import Output
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.server.branch_names import HOME, database_of, staged_for
 from sinks.postgres.server.columns import Column

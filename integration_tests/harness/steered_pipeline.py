@@ -31,8 +31,9 @@ from integration_tests.harness.versioned_windows import COUNTED, aggregate
 from sinks.postgres.catalog.run_source import PostgresRunSource
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from sinks.postgres.server.connection import connect
 from sinks.protocol.identity import Attempt

@@ -25,12 +25,13 @@ from integration_tests.harness.postgres_driver import (
 from sinks.postgres import steering
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import (
     SessionWindows,
     WindowKind,
     fixed_windows,
 )
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from sinks.postgres.steering.version_change import Changed
 from sinks.postgres.versions.version_claim import describe_layout

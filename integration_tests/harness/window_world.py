@@ -20,13 +20,15 @@ from integration_tests.harness.postgres_driver import layout_of
 from integration_tests.harness.window_model import Event, Row, Rules
 from sinks.postgres.audit.checks.written_outputs import ToldVersion, WrittenOutput
 from sinks.postgres.outputs.result_tables import create_result_tables
+from sinks.postgres.outputs.voted_rows import VotedRows
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import (
     AlignedWindows,
     SessionWindows,
     WindowKind,
 )
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.publish.output_moves import OutputMoves
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import Column
@@ -157,7 +159,11 @@ class WindowWorld:
             attempts=tuple(attempts),
             checksum=0,
         )
-        moves = OutputMoves(self.connection, _NAMES, tally, values)
+        moves = OutputMoves(
+            VotedRows(
+                connection=self.connection, tables=_NAMES, tally=tally, values=values
+            )
+        )
         moves.run([self._output], HOME)
         self._published = moves.digests["w"]
         return late

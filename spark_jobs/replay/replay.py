@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sinks.postgres.audit.replay.replay_committed import Committed, one_moment
 from sinks.postgres.audit.replay.replay_ledger import RecordedBatch
-from sinks.postgres.audit.replay.replay_parts import ReplayPart, parts_of
+from sinks.postgres.audit.replay.replay_parts import parts_of
 from sinks.postgres.audit.replay.replay_receipt import (
     ComparedPart,
     Finding,
@@ -25,6 +25,7 @@ from sinks.postgres.audit.replay.replay_rows import (
 )
 from sinks.postgres.audit.replay.replay_scratch import ReplayScratch
 from sinks.postgres.ledger.audited_pipeline import read_source
+from sinks.postgres.outputs.replay_part import ReplayPart
 from sinks.postgres.schema.migrations import migrate
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.connection import connect

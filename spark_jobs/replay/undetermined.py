@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sinks.postgres.audit.replay.replay_ledger import RecordedErasure
-from sinks.postgres.audit.replay.replay_parts import ReplayPart
 from sinks.postgres.audit.replay.replay_rows import Values
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.replay_part import ReplayPart
 from sinks.postgres.outputs.window_table import WindowTable
 from spark_jobs.pipeline import Pipeline, pipeline_definition_json
 from spark_jobs.pipeline.enrichment import names_in_ledger

@@ -29,9 +29,9 @@ from pyspark.sql.types import (
 from schemas.event_contracts import EventContracts
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.home_layout import HomeLayout
-from sinks.postgres.outputs.home_layout import Output as Table
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.outputs.output import Output as Table
 from sinks.postgres.server.branch_names import HOME, branch_name
 from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError

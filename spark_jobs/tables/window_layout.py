@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import (
     AlignedWindows,
     SessionWindows,
     WindowKind,
 )
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.pipeline.aggregate import Aggregate

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KEY, KeyedTable
-from sinks.postgres.outputs.window_table import WINDOW_EVENTS, WindowTable
+from sinks.postgres.outputs.window_columns import WINDOW_EVENTS
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.protocol.hot_keys import KEYS_KEPT, HotKeys, hottest
 
 _HIDDEN_BYTES = 6

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.postgres.outputs.home_layout import Output
 from sinks.postgres.outputs.key_text import KEY_BYTES_MAX, format_key
 from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.output import Output
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from spark_jobs.source import event_columns as named

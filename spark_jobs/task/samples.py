@@ -18,10 +18,12 @@ from schemas.column_decoder import ColumnDecoder
 from schemas.event_contracts import EventContracts
 from schemas.schema_tree import NESTED_TYPES
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.outbox_table import OutboxTable
-from sinks.postgres.outputs.window_table import WINDOW_EVENTS, WindowTable
+from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.window_columns import WINDOW_EVENTS
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import POSITION_COLUMNS, Column
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.samples import (

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.key_text import format_key, shard_of
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.outputs.output import Output
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.staging.corrections import CORRECTION, correction_columns
@@ -66,7 +67,7 @@ class StagedRows:
                 tallies[output.table] = self._write_outbox(staging, output, number)
             elif isinstance(output, KeyedTable):
                 tallies[output.table] = self._write_keyed(staging, output, number)
-            else:
+            elif isinstance(output, WindowTable):
                 with self.clock.spent_on("windows") as windows:
                     tally = self._write_windows(staging, output, number)
                     windows.rows_in += tally.events

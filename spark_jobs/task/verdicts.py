@@ -30,7 +30,7 @@ from schemas.errors import DecodeError, ReasonCode
 from schemas.event_contracts import EventContracts
 from schemas.payload_report import readable_field
 from schemas.wire_format import HEADER_BYTES, split
-from sinks.postgres.outputs.home_layout import Output
+from sinks.postgres.outputs.output import Output
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.protocol.ports import RejectedBucket, RejectedRow, Rejection
 from sinks.seen_ids.claim import Candidates, Claim, RowClass, new_runs

@@ -23,8 +23,9 @@ from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.outbox_table import OutboxTable
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from spark_jobs.pipeline import (
     AppendOutput,

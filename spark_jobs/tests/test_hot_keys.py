@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from sinks.protocol.hot_keys import HotKeys
 from spark_jobs.task.hot_keys import find_hot_keys, hide_keys

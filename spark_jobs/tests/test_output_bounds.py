@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import Output
 from sinks.postgres.outputs.key_text import KEY_BYTES_MAX, format_key
 from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from spark_jobs.source.event_columns import FILTERED_BY, wanted_column
 from spark_jobs.task.output_bounds import find_long_keys, find_nested_zeros

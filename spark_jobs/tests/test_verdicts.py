@@ -17,8 +17,9 @@ from schemas.contract import Contract, load_contract
 from schemas.event_contracts import EventContract, EventContracts
 from sinks.durations import DURATION_MAX
 from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import UTC_ZONE, AlignedWindows, fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import Column
 from sinks.postgres.server.instants import to_datetime

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from sinks.postgres.outputs.sketches import sketch_of
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.event_columns import argument_column

@@ -17,14 +17,14 @@ from psycopg.types.json import Json
 from sinks.postgres.branches.preflight import check_participant
 from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
 from sinks.postgres.ledger.stored_state import read_global_id
-from sinks.postgres.outputs.home_layout import HomeLayout, tables_of
+from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.lost_tables import check_not_lost_beside, forget_windows
+from sinks.postgres.outputs.output import tables_of
 from sinks.postgres.outputs.result_tables import create_result_tables
 from sinks.postgres.outputs.table_trouble import explain_failure
-from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.outputs.voted_rows import RowRefusedError, VotedRows
 from sinks.postgres.publish.output_moves import (
     OutputMoves,
-    RowRefusedError,
     publish_values,
 )
 from sinks.postgres.schema.migrations import migrate_participant
@@ -172,7 +172,7 @@ class PostgresParticipant(PostgresPreparedBranches):
             for branch in self._branches
             if any(
                 tally.staged.get(staged_for(output.staging_table, branch))
-                or (moves_watermark and isinstance(output, WindowTable))
+                or (moves_watermark and output.follows_watermark)
                 for output in self._layout.outputs_of(branch)
             )
             or self._has_windows_to_show(branch, terms.planned_at_us)
@@ -192,20 +192,20 @@ class PostgresParticipant(PostgresPreparedBranches):
     def _read_shows_at_us(self, branch: str) -> int | None:
         """Read when the first of a branch's windows is due; None if no window is."""
         waiting = {
-            output.table: output.early_us
+            output.table: output.shows_after_us
             for output in self._layout.outputs_of(branch)
-            if isinstance(output, WindowTable) and output.early_us
+            if output.shows_after_us is not None
         }
         if not waiting:
             return None
 
         def read(connection: psycopg.Connection[TupleRow]) -> list[int]:
             moments = []
-            for table, early_us in waiting.items():
+            for table, after_us in waiting.items():
                 statement = _SQL["waits_since"].format(state=self._state(table))
                 ((since,),) = connection.execute(statement)
                 if since is not None:
-                    moments.append(to_microseconds(since) + early_us)
+                    moments.append(to_microseconds(since) + after_us)
             return moments
 
         moments = self._session.run(f"looking for windows in {self._database}", read)
@@ -320,7 +320,11 @@ class PostgresParticipant(PostgresPreparedBranches):
         )
         attempts = order.tally.attempts
         values["transactions"] = transactions_of(connection, tables, attempts)
-        moves = OutputMoves(connection, tables, order.tally, values)
+        moves = OutputMoves(
+            VotedRows(
+                connection=connection, tables=tables, tally=order.tally, values=values
+            )
+        )
         rows = moves.run(self._layout.outputs_of(gid.branch), gid.branch)
         marked = {**values, "rows": rows, "digests": Json(moves.digests)}
         connection.execute(_SQL["insert_marker"], marked)

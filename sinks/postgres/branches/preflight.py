@@ -16,8 +16,7 @@ from psycopg.rows import TupleRow, dict_row
 
 from sinks.postgres.branches.prepare_trial import Hold, PrepareTrial, hold_nothing
 from sinks.postgres.branches.prepared_branches import owned_by_another
-from sinks.postgres.outputs.home_layout import Output
-from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.outputs.output import Output
 from sinks.postgres.server.branch_names import branch_prefix
 from sinks.postgres.server.connection import connect
 from sinks.postgres.server.sqlstate import translated
@@ -287,9 +286,8 @@ def writes_of(outputs: Iterable[Output]) -> dict[str, bool]:
     """Name the user's tables of some outputs, and whether rows are updated there."""
     writes: dict[str, bool] = {}
     for output in outputs:
-        is_window = isinstance(output, WindowTable)
         for table in output.tables:
-            writes[table] = is_window and table == output.table
+            writes[table] = output.is_updated and table == output.table
     return writes
 
 

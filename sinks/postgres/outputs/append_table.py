@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import POSITION_COLUMNS, Column
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.replay_part import ReplayPart
+from sinks.postgres.outputs.result_tables import create_or_check
+from sinks.postgres.outputs.voted_rows import (
+    MovedRows,
+    RowRefusedError,
+    VotedRows,
+    row_refusals,
+)
+from sinks.postgres.server.columns import (
+    POSITION_COLUMNS,
+    Column,
+    names,
+    names_and_types,
+    table_identifier,
+)
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.copyable import check_copyable
+from sinks.postgres.tables.exact_values import TypesChangedError, exact_sources
+from sinks.postgres.tables.insertable import RowSkippedError
+
+_SQL = load_statements("sinks.postgres.outputs", "append_table.sql")
 
 #: What a task's receipt says.
 COPIED_ROWS = Column(name="copied_rows", postgres_type="bigint")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendTable:
+class AppendTable(Output):
     """One row per event.
 
     Attributes:
-        table: Where the rows go, in the database of each branch.
-        staging_table: Where tasks put them first; see ``staged_for``.
         event_columns: What the events give; their position is added.
-        branches: Who publishes them. With several, each row belongs to one.
         copied_by_tasks: Whether tasks copy rows into the table themselves, at least
             once, and stage only receipts of how many.
     """
 
-    table: str
-    staging_table: str
     event_columns: tuple[Column, ...]
-    branches: tuple[str, ...] = (HOME,)
     copied_by_tasks: bool = False
-    #: As the ledger says it.
     kind: ClassVar[str] = "append"
+    has_event_rows: ClassVar[bool] = True
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -42,6 +61,74 @@ class AppendTable:
         return (COPIED_ROWS,) if self.copied_by_tasks else self.columns
 
     @property
+    def takes_staged_rows(self) -> bool:
+        return not self.copied_by_tasks
+
+    @property
     def tables(self) -> dict[str, tuple[Column, ...]]:
-        """Return what readers see, by table."""
         return {self.table: self.columns}
+
+    def create(
+        self,
+        connection: psycopg.Connection[TupleRow],
+        state: Callable[[str], sql.Identifier],
+    ) -> None:
+        del state
+        if not create_or_check(connection, self.table, self.columns, per_value=True):
+            self.check(connection)
+
+    def check(self, connection: psycopg.Connection[TupleRow]) -> None:
+        if self.copied_by_tasks:
+            check_copyable(connection, self.table, self.columns)
+
+    def move(self, voted: VotedRows, staged: str) -> MovedRows:
+        if not voted.voted(staged):
+            return MovedRows()
+        if self.copied_by_tasks:
+            return self._check_receipts(voted, staged)
+        connection = voted.connection
+        sources = exact_sources(connection, self.table, self.columns)
+        statement = _SQL["move_append"].format(
+            target=table_identifier(self.table),
+            staging=voted.tables.staging(staged),
+            columns=names(self.columns),
+            sources=sources,
+        )
+        with row_refusals():
+            moved = connection.execute(statement, voted.values).rowcount
+        # Now that the statement holds its lock, nobody can change them any more.
+        if sources != exact_sources(connection, self.table, self.columns):
+            raise TypesChangedError(self.table, "40001")
+        if voted.count_skipped(staged, moved) > 0:
+            raise RowRefusedError(RowSkippedError(moved))
+        voted.check_moved(staged, moved)
+        return MovedRows(staged=moved)
+
+    def _check_receipts(self, voted: VotedRows, staged: str) -> MovedRows:
+        """Make sure that the rows which tasks copied are still in this very server.
+
+        Receipts are unlogged, so a crash of the server or a failover, either of which
+        may have taken rows back, has taken the receipts too.
+        """
+        statement = _SQL["count_copied"].format(staging=voted.tables.staging(staged))
+        row = voted.connection.execute(statement, voted.values).fetchone()
+        assert row is not None
+        receipts, copied = row
+        voted.check_moved(staged, receipts)
+        rows = voted.tally.outputs[self.table].rows
+        assert copied == rows, f"{copied} rows have receipts, {rows} were voted for"
+        voted.check_types(self.tables)
+        return MovedRows(staged=int(receipts))
+
+    def described(self) -> dict[str, Any]:
+        return {"columns": names_and_types(self.columns)}
+
+    def replay_parts(self) -> Iterator[ReplayPart]:
+        yield ReplayPart(
+            name=self.table,
+            table=self.table,
+            keys=tuple(column.name for column in POSITION_COLUMNS),
+            said=tuple(column.name for column in self.event_columns),
+            has_positions=True,
+            once=self.copied_by_tasks,
+        )

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.outbox_table import OutboxTable
-from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.outputs.output import Output
 from sinks.postgres.server.branch_names import HOME, database_of
 from sinks.postgres.server.columns import Column
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.watermark import ClockRule
 from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
-
-Output = AppendTable | WindowTable | OutboxTable | KeyedTable
-
-
-def tables_of(outputs: Iterable[Output]) -> list[str]:
-    """Name the tables of some outputs that readers see."""
-    return [table for output in outputs for table in output.tables]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

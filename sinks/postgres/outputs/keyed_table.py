@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import POSITION_COLUMNS, Column
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.replay_part import ReplayPart, others
+from sinks.postgres.outputs.result_tables import create_or_check
+from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows, row_refusals
+from sinks.postgres.server.columns import (
+    POSITION_COLUMNS,
+    Column,
+    names,
+    names_and_types,
+    table_identifier,
+)
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.insertable import skips_rows
+from sinks.postgres.tables.row_digest import RESULTS, change_digested, stored
+
+_SQL = load_statements("sinks.postgres.outputs", "keyed_table.sql")
 
 #: What phase 2b reads the staged events by.
 KEY = Column(name="tallyweir_key", postgres_type="text")
@@ -44,31 +62,43 @@ KEYED_LOGS: Mapping[str, tuple[Column, ...]] = {
     ),
 }
 
+#: State and timers of all of a pipeline's keyed tables.
+_KEYED_PARTS = (
+    ReplayPart(
+        name="keyed_state",
+        table="keyed_state",
+        keys=("output_table", "key", "name", "entry"),
+        said=("value", "schema_version", "expires_at", "sequence"),
+        is_ledger=True,
+        needs_all=True,
+    ),
+    ReplayPart(
+        name="keyed_timer",
+        table="keyed_timer",
+        keys=("output_table", "key", "name"),
+        said=("shard", "clock", "fires_at", "sequence"),
+        is_ledger=True,
+        needs_all=True,
+    ),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedTable:
+class KeyedTable(Output):
     """One row for each that a function returns, beside what it keeps.
 
+    The home publishes it, which has the state. Phase one stages the function's events.
+
     Attributes:
-        table: Where the rows go, in the home.
-        staging_table: Where phase one puts the function's events.
         event_columns: What the function gets of each event.
         key: The columns that make its keys.
         columns: What it returns.
     """
 
-    table: str
-    staging_table: str
     event_columns: tuple[Column, ...]
     key: tuple[Column, ...]
     columns: tuple[Column, ...]
-    #: As the ledger says it.
     kind: ClassVar[str] = "stateful"
-
-    @property
-    def branches(self) -> tuple[str, ...]:
-        """Who publishes it: the home, which has the state."""
-        return (HOME,)
 
     @property
     def staging_columns(self) -> tuple[Column, ...]:
@@ -88,6 +118,60 @@ class KeyedTable:
         return (*self.rows_staging_columns, SEQUENCE)
 
     @property
+    def keyed_staging(self) -> Mapping[str, tuple[Column, ...]]:
+        return {self.rows_staging_table: self.rows_staging_columns, **KEYED_LOGS}
+
+    @property
     def tables(self) -> dict[str, tuple[Column, ...]]:
-        """Return what readers see, by table."""
         return {self.table: self.result_columns}
+
+    def create(
+        self,
+        connection: psycopg.Connection[TupleRow],
+        state: Callable[[str], sql.Identifier],
+    ) -> None:
+        del state
+        if create_or_check(connection, self.table, self.result_columns):
+            connection.execute(
+                _SQL["add_sequence_index"].format(target=table_identifier(self.table))
+            )
+
+    def move(self, voted: VotedRows, staged: str) -> MovedRows:
+        del staged
+        results = self.rows_staging_table
+        if not voted.voted(results):
+            return MovedRows()
+        columns = self.rows_staging_columns
+        statement = _SQL["move_results"].format(
+            target=table_identifier(self.table),
+            staging=voted.tables.staging(results),
+            columns=names(columns),
+            sources=sql.SQL(", ").join(column.from_staging for column in columns),
+        )
+        with row_refusals():
+            moved = change_digested(
+                voted.connection, statement, stored(self.result_columns), voted.values
+            )
+        voted.check_types(self.tables)
+        skipped = voted.count_skipped(results, moved.rows)
+        if skipped > 0:
+            raise skips_rows(self.table, skipped)
+        voted.check_moved(results, moved.rows)
+        return MovedRows(staged=moved.rows, digests={RESULTS: moved})
+
+    def described(self) -> dict[str, Any]:
+        return {
+            "columns": names_and_types(self.result_columns),
+            "key": names_and_types(self.key),
+        }
+
+    def replay_parts(self) -> Iterator[ReplayPart]:
+        keys = (SEQUENCE.name, *(column.name for column in self.key), ORDINAL.name)
+        yield ReplayPart(
+            name=self.table,
+            table=self.table,
+            keys=keys,
+            said=others(self.result_columns, keys),
+            needs_all=True,
+        )
+        yield from _KEYED_PARTS

@@ -9,7 +9,8 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.home_layout import HomeLayout, Output
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.output import Output
 from sinks.postgres.server.columns import qualified, table_identifier
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError

@@ -6,7 +6,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.outputs.window_columns import WindowColumns
 from sinks.postgres.server.columns import table_identifier
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
@@ -16,7 +16,7 @@ _NUMBERS = frozenset({"bigint", "integer", "smallint", "numeric", "double precis
 
 
 def create_metrics_view(
-    connection: psycopg.Connection[TupleRow], output: WindowTable, view: str
+    connection: psycopg.Connection[TupleRow], output: WindowColumns, view: str
 ) -> None:
     """Make the view exist as the output is defined now; the caller commits.
 
@@ -55,7 +55,7 @@ def create_metrics_view(
 
 
 def _statement(
-    connection: psycopg.Connection[TupleRow], output: WindowTable, view: str
+    connection: psycopg.Connection[TupleRow], output: WindowColumns, view: str
 ) -> str:
     """Write the view's definition, which its comment keeps to be compared."""
     numbers = [

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import psycopg
 from psycopg import sql
+from psycopg.rows import TupleRow
 
-from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.replay_part import ReplayPart
+from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
 from sinks.postgres.server.columns import POSITION_COLUMNS, Column
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.row_digest import RESULTS, RowDigest, row_hash, stored
+
+_SQL = load_statements("sinks.postgres.outputs", "outbox_table.sql")
 
 #: The key of a message and the producer's ID, as they are staged beside its fields.
 OUTBOX_KEY = "tallyweir_key"
@@ -23,30 +32,34 @@ MESSAGE_COLUMNS = (
     Column(name="value", postgres_type="bytea"),
 )
 
+#: Where all of a pipeline's messages are until the relay has sent them.
+_OUTBOX = ReplayPart(
+    name="outbox",
+    table="outbox",
+    keys=("sequence", *(column.name for column in POSITION_COLUMNS), "topic"),
+    said=("event_id", "key", "value"),
+    is_ledger=True,
+    has_positions=True,
+    only_waiting=True,
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxTable:
+class OutboxTable(Output):
     """One message per event for a topic of Kafka, in the home's outbox.
 
+    The home publishes it, whose outbox it is. No table has its name.
+
     Attributes:
-        table: What the ledger calls it; no table has this name.
-        staging_table: Where tasks put the events first.
         topic: Where the relay sends the messages.
         fields: What a message holds.
         key: The event's column that gives the message's key, with its type.
     """
 
-    table: str
-    staging_table: str
     topic: str
     fields: tuple[Column, ...]
     key: Column
     kind: ClassVar[str] = "outbox"
-
-    @property
-    def branches(self) -> tuple[str, ...]:
-        """Who publishes it: the home, whose outbox it is."""
-        return (HOME,)
 
     @property
     def staging_columns(self) -> tuple[Column, ...]:
@@ -63,5 +76,35 @@ class OutboxTable:
 
     @property
     def tables(self) -> dict[str, tuple[Column, ...]]:
-        """Return what readers see, by table: nothing but messages in Kafka."""
+        """Nothing: readers see messages in Kafka, which are the relay's."""
         return {}
+
+    def create(
+        self,
+        connection: psycopg.Connection[TupleRow],
+        state: Callable[[str], sql.Identifier],
+    ) -> None:
+        """Do nothing: the home has its outbox by a migration."""
+
+    def move(self, voted: VotedRows, staged: str) -> MovedRows:
+        if not voted.voted(staged):
+            return MovedRows()
+        statement = _SQL["move_outbox"].format(
+            topic=sql.Literal(self.topic),
+            event_id=sql.Identifier(OUTBOX_EVENT_ID.name),
+            key=self.key_as_bytes,
+            fields=sql.SQL(", ").join(field.as_json for field in self.fields),
+            staging=voted.tables.staging(staged),
+            hash=row_hash(stored(MESSAGE_COLUMNS)),
+        )
+        row = voted.connection.execute(statement, voted.values).fetchone()
+        assert row is not None
+        moved = RowDigest(row[0], int(row[1]))
+        voted.check_moved(staged, moved.rows)
+        return MovedRows(staged=moved.rows, digests={RESULTS: moved})
+
+    def described(self) -> dict[str, Any]:
+        return {}
+
+    def replay_parts(self) -> Iterator[ReplayPart]:
+        yield _OUTBOX

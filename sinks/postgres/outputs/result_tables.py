@@ -9,15 +9,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import Output
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.metrics_view import create_metrics_view
-from sinks.postgres.outputs.window_table import (
-    WINDOW_END,
-    WINDOW_START,
-    WindowTable,
-)
+from sinks.postgres.outputs.output import Output
 from sinks.postgres.server.branch_names import database_of
 from sinks.postgres.server.columns import (
     Column,
@@ -26,11 +18,9 @@ from sinks.postgres.server.columns import (
     table_identifier,
     type_name,
 )
-from sinks.postgres.server.naming import revisions_table
 from sinks.postgres.server.sqlstate import is_row_rejection
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.tables.branchable import check_branchable
-from sinks.postgres.tables.copyable import check_copyable
 from sinks.postgres.tables.exact_values import exact_source, read_types, unfit_types
 from sinks.postgres.tables.insertable import check_insertable, raises_always
 from sinks.protocol.errors import ConfigurationError
@@ -44,9 +34,6 @@ _OTHERWISE_TOLD = (
     psycopg.errors.InsufficientPrivilege,
     psycopg.errors.InvalidSchemaName,
 )
-
-#: What is left of 63 bytes beside the suffix of the revisions table.
-_REVISED_NAME_BYTES_MAX = 63 - len("_revisions")
 
 
 def create_result_tables(
@@ -74,8 +61,8 @@ def create_result_tables(
     outputs = tuple(outputs)
     for output in outputs:
         with _unfit(output.table):
-            _check_insertable(connection, output)
-            _create_tables(connection, output, state)
+            check_insertable(connection, output.table, is_updated=output.is_updated)
+            output.create(connection, state)
     written = [output for output in outputs if output.tables]
     check_branchable(
         connection,
@@ -92,20 +79,12 @@ def check_result_tables(connection: _Connection, outputs: Iterable[Output]) -> N
             that is not there.
     """
     for output in outputs:
-        _check_insertable(connection, output)
+        check_insertable(connection, output.table, is_updated=output.is_updated)
         for table, columns in output.tables.items():
-            found = _read_columns(connection, table_identifier(table))
-            per_value = isinstance(output, AppendTable)
+            found = read_columns(connection, table_identifier(table))
+            per_value = output.has_event_rows
             _check(connection, table, columns, found, per_value=per_value)
-        if isinstance(output, WindowTable):
-            _check_window_key(connection, output)
-        elif isinstance(output, AppendTable) and output.copied_by_tasks:
-            check_copyable(connection, output.table, output.columns)
-
-
-def _check_insertable(connection: _Connection, output: Output) -> None:
-    is_updated = isinstance(output, WindowTable)
-    check_insertable(connection, output.table, is_updated=is_updated)
+        output.check(connection)
 
 
 def _is_split(output: Output) -> bool:
@@ -146,96 +125,28 @@ def _table_unfit(table: str, error: psycopg.Error) -> ConfigurationError:
     )
 
 
-def _create_tables(
-    connection: _Connection, output: Output, state: Callable[[str], sql.Identifier]
-) -> None:
-    if isinstance(output, AppendTable):
-        created = _create_or_check(
-            connection, output.table, output.columns, per_value=True
-        )
-        if output.copied_by_tasks and not created:
-            check_copyable(connection, output.table, output.columns)
-    elif isinstance(output, WindowTable):
-        _create_window_tables(connection, output, state(output.table))
-    elif isinstance(output, KeyedTable):
-        created = _create_or_check(connection, output.table, output.result_columns)
-        if created:
-            connection.execute(
-                _SQL["add_sequence_index"].format(target=table_identifier(output.table))
-            )
-
-
-def _create_window_tables(
-    connection: _Connection, output: WindowTable, state: sql.Identifier
-) -> None:
-    created = _create_or_check(connection, output.table, output.result_columns)
-    if created:
-        _execute(connection, "add_window_key", output)
-        _execute(connection, "add_open_windows_index", output)
-        if not output.discards:
-            _execute(connection, "leave_room", output)
-    else:
-        _check_window_key(connection, output)
-    if output.keeps_revisions:
-        if len(output.table.rsplit(".", 1)[-1].encode()) > _REVISED_NAME_BYTES_MAX:
-            raise ConfigurationError(
-                "TABLE_NAME_TOO_LONG",
-                saw=f"The window table {output.table} keeps revisions.",
-                why="The name of its revisions table would pass 63 bytes.",
-                fix=f"Name it with at most {_REVISED_NAME_BYTES_MAX} bytes.",
-            )
-        _create_or_check(
-            connection, revisions_table(output.table), output.revision_columns
-        )
-    if output.metrics is not None:
-        create_metrics_view(connection, output, output.metrics)
-    definitions = [
-        *(column.definition for column in (WINDOW_START, WINDOW_END, *output.by)),
-        *(partial.definition for partial in output.partials),
-    ]
-    connection.execute(
-        _SQL["create_state"].format(
-            state=state,
-            definitions=sql.SQL(", ").join(definitions),
-            keys=names(output.keys),
-        )
-    )
-    found = _read_columns(connection, state)
-    # In any order: an update adds what is new behind what was there.
-    if {column.name for column in output.staging_columns} != {n for n, *_ in found}:
-        raise ConfigurationError(
-            "WINDOW_CHANGED",
-            saw=f"The open windows of {output.table} were kept by another "
-            "definition of its keys or aggregates.",
-            why="Their partial results cannot be continued.",
-            fix="Give the changed output another table, or the pipeline another name.",
-        )
-
-
-def _execute(connection: _Connection, statement: str, output: WindowTable) -> None:
-    connection.execute(
-        _SQL[statement].format(
-            target=table_identifier(output.table), keys=names(output.result_keys)
-        )
-    )
-
-
-def _create_or_check(
+def create_or_check(
     connection: _Connection,
     table: str,
     columns: Sequence[Column],
     *,
     per_value: bool = False,
 ) -> bool:
-    """Return whether the table was made here.
+    """Make a table of an output exist, or check its columns; the caller commits.
 
     Args:
         connection: To its database.
         table: Its name.
         columns: Those that are written.
         per_value: Whether a value that a column would change can be refused.
+
+    Returns:
+        Whether it was made here.
+
+    Raises:
+        ConfigurationError: ``TABLE_DIFFERS`` or ``TABLE_TYPES_DIFFER``.
     """
-    found = _read_columns(connection, table_identifier(table))
+    found = read_columns(connection, table_identifier(table))
     if not found:
         definitions = sql.SQL(", ").join(column.definition for column in columns)
         connection.execute(
@@ -348,28 +259,10 @@ def _find_unassignable(
     return None
 
 
-def _read_columns(
+def read_columns(
     connection: _Connection, table: sql.Identifier
 ) -> list[tuple[str, str, bool]]:
     """List (name, type, may stay empty) of a table; empty when it does not exist."""
     quoted = table.as_string(connection)
     rows = connection.execute(_SQL["read_columns"], {"table": quoted}).fetchall()
     return [(name, kind, optional) for name, kind, optional in rows]
-
-
-def _check_window_key(connection: _Connection, output: WindowTable) -> None:
-    row = connection.execute(
-        _SQL["has_window_key"],
-        {
-            "table": table_identifier(output.table).as_string(connection),
-            "keys": sorted(column.name for column in output.result_keys),
-        },
-    ).fetchone()
-    if row is None:
-        keys = ", ".join(column.name for column in output.result_keys)
-        raise ConfigurationError(
-            "TABLE_KEY_MISSING",
-            saw=f"Table {output.table} exists without a unique key over ({keys}).",
-            why="Windows are updated in place, one row per window and group.",
-            fix=f"ALTER TABLE {output.table} ADD UNIQUE NULLS NOT DISTINCT ({keys});",
-        )

@@ -10,7 +10,7 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.outputs.sketches import sketch_of
 from sinks.postgres.outputs.window_aggregates import WindowAggregate
-from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.outputs.window_columns import WindowColumns
 from sinks.postgres.server.columns import names, type_name
 from sinks.postgres.server.statements import load_statements
 
@@ -34,7 +34,7 @@ class SketchJoin:
     def __init__(
         self,
         connection: psycopg.Connection[TupleRow],
-        output: WindowTable,
+        output: WindowColumns,
         staging: sql.Identifier,
         transactions: object,
     ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.home_layout import Output, tables_of
+from sinks.postgres.outputs.output import Output, tables_of
 from sinks.postgres.outputs.result_tables import check_result_tables
 from sinks.postgres.server.columns import table_identifier
 from sinks.postgres.server.connection import abandon

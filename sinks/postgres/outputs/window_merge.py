@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.outputs.keyed_table import SEQUENCE
 from sinks.postgres.outputs.sketch_join import SketchJoin
-from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.outputs.window_columns import WindowColumns
 from sinks.postgres.server.columns import names, table_identifier
 from sinks.postgres.server.naming import revisions_table
 from sinks.postgres.server.statements import load_statements
@@ -39,7 +39,7 @@ class WindowMerge:
     Args:
         connection: In the publish transaction; the caller ends it.
         output: The window output.
-        values: The parameters of the publish transaction, as ``OutputMoves`` has them.
+        values: The parameters of the publish transaction, as ``VotedRows`` has them.
         staging: The output's staging table.
         state: The output's state table.
 
@@ -52,7 +52,7 @@ class WindowMerge:
     def __init__(
         self,
         connection: psycopg.Connection[TupleRow],
-        output: WindowTable,
+        output: WindowColumns,
         values: Mapping[str, object],
         *,
         staging: sql.Identifier,
@@ -80,12 +80,6 @@ class WindowMerge:
             "keys": names(output.keys),
             "partials": names(partial.column for partial in output.partials),
         }
-
-    def count_staged(self) -> int:
-        """Count the staged rows of the attempts that voted."""
-        row = self._execute("staged_rows").fetchone()
-        assert row is not None
-        return int(row[0])
 
     def run(self, *, is_revised: bool) -> None:
         """Merge the staged partials; bring rows up to date that need not wait.
@@ -226,7 +220,7 @@ class WindowMerge:
         return self._connection.execute(composed, self._values)
 
 
-def _group(output: WindowTable, table: str) -> sql.Composable:
+def _group(output: WindowColumns, table: str) -> sql.Composable:
     """Compare groups as one value; the constant is for groups of no column."""
     members = [sql.Identifier(table, column.name) for column in output.by]
     return sql.SQL("(ROW({})::record)").format(_COMMA.join([sql.SQL("0"), *members]))

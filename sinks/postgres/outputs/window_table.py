@@ -2,166 +2,229 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Self
 
+import psycopg
 from psycopg import sql
+from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.keyed_table import SEQUENCE
-from sinks.postgres.outputs.window_aggregates import Partial, WindowAggregate
-from sinks.postgres.outputs.window_kinds import SessionWindows, WindowKind
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.naming import revisions_table
+from sinks.postgres.outputs.metrics_view import create_metrics_view
+from sinks.postgres.outputs.replay_part import ReplayPart, others
+from sinks.postgres.outputs.result_tables import create_or_check, read_columns
+from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
+from sinks.postgres.outputs.window_columns import REVISION_COLUMNS, WindowColumns
+from sinks.postgres.outputs.window_merge import WindowMerge
+from sinks.postgres.server.columns import names, names_and_types, table_identifier
+from sinks.postgres.server.naming import TableNames, revisions_table
+from sinks.postgres.server.statements import load_statements
+from sinks.postgres.tables.row_digest import RESULTS, REVISIONS
+from sinks.protocol.errors import ConfigurationError
+from sinks.protocol.votes import OutputTally
 
-#: The first column of every window table, its state and its staging.
-WINDOW_START = Column(name="window_start", postgres_type="timestamp with time zone")
-WINDOW_END = Column(name="window_end", postgres_type="timestamp with time zone")
+_SQL = load_statements("sinks.postgres.outputs", "window_table.sql")
 
-#: Of a settled row that has changed, its former values: since when they are former.
-REVISION_COLUMNS = (
-    Column(name="revised_in_sequence", postgres_type="bigint"),
-    Column(name="revised_at", postgres_type="timestamp with time zone"),
-)
+_Connection = psycopg.Connection[TupleRow]
 
-#: How many events a group holds, whatever its aggregates count.
-WINDOW_EVENTS = Partial(
-    column=Column(name="tallyweir_events", postgres_type="bigint"), merge="add"
-)
-
-
-#: Since when a group has events that its rows do not show, by the home's clock at the
-#: planning of batches.
-WAITING_SINCE = Partial(
-    column=Column(
-        name="tallyweir_waiting_since", postgres_type="timestamp with time zone"
-    ),
-    merge="waiting",
-)
-
-
-class LatePolicy(Enum):
-    """What happens to an event whose window the watermark has passed."""
-
-    REVISE = "revise"
-    SIDE_TABLE = "side_table"
-    DROP = "drop"
+#: What is left of 63 bytes beside the suffix of the revisions table.
+_REVISED_NAME_BYTES_MAX = 63 - len("_revisions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowTable:
-    """One row per window and group, or several with some of its events each.
+class WindowTable(WindowColumns):
+    """One row per window and group, or several with some of its events each."""
 
-    Attributes:
-        early_us: How long events may wait, in an open window, to be shown: 0 for
-            until the end of their batch, None for until the watermark has passed.
-        discards: Whether each row has only the events that no former one has.
-        metrics: Name of the view with a row for each aggregate, if there is one.
-        closed_through_us: Windows that end by then take no more events, whatever the
-            allowed lateness: they were final under a former version.
-        branches: As in ``AppendTable``.
-    """
-
-    table: str
-    staging_table: str
-    windows: WindowKind
-    by: tuple[Column, ...]
-    aggregates: tuple[WindowAggregate, ...]
-    allowed_lateness_us: int
-    late: LatePolicy
-    early_us: int | None = 0
-    discards: bool = False
-    metrics: str | None = None
-    closed_through_us: int | None = None
-    branches: tuple[str, ...] = (HOME,)
     kind: ClassVar[str] = "window"
+    clock_part: ClassVar[str] = "windows"
+    is_updated: ClassVar[bool] = True
+    follows_watermark: ClassVar[bool] = True
 
     @property
-    def keys(self) -> tuple[Column, ...]:
-        return (WINDOW_START, *self.by)
+    def shows_after_us(self) -> int | None:
+        return self.early_us or None
 
-    @property
-    def result_keys(self) -> tuple[Column, ...]:
-        """What tells the rows of the result table apart."""
-        return (*self.keys, SEQUENCE) if self.discards else self.keys
-
-    @property
-    def waits(self) -> bool:
-        """Whether its state holds events that no row shows."""
-        return self.discards or self.early_us != 0
-
-    @property
-    def keeps_late(self) -> bool:
-        """Whether events of closed windows become rows of ``late_event``."""
-        return self.late is not LatePolicy.DROP
-
-    @property
-    def keeps_revisions(self) -> bool:
-        """Whether rows change that were settled."""
-        return self.late is LatePolicy.REVISE and not self.discards
-
-    @property
-    def has_sessions(self) -> bool:
-        """Whether its windows grow and swallow each other."""
-        return isinstance(self.windows, SessionWindows)
-
-    @property
-    def sketched(self) -> tuple[WindowAggregate, ...]:
-        """The aggregates whose partials SQL cannot merge."""
-        return tuple(one for one in self.aggregates if one.is_sketched)
-
-    @property
-    def partials(self) -> tuple[Partial, ...]:
-        return (
-            WINDOW_EVENTS,
-            *(part for aggregate in self.aggregates for part in aggregate.partials),
-            *((WAITING_SINCE,) if self.waits else ()),
-        )
-
-    @property
-    def state_keys(self) -> tuple[Column, ...]:
-        """What stands before the partials of a row."""
-        return (WINDOW_START, WINDOW_END, *self.by)
-
-    @property
-    def staging_columns(self) -> tuple[Column, ...]:
-        return (*self.state_keys, *(partial.column for partial in self.partials))
-
-    @property
-    def result_columns(self) -> tuple[Column, ...]:
-        return (
-            WINDOW_START,
-            WINDOW_END,
-            *self.by,
-            *(aggregate.column for aggregate in self.aggregates),
-            Column(name="pane", postgres_type="text"),
-            Column(name="final", postgres_type="boolean"),
-            *((SEQUENCE,) if self.discards else ()),
-        )
-
-    @property
-    def revision_columns(self) -> tuple[Column, ...]:
-        return (*self.result_columns, *REVISION_COLUMNS)
-
-    @property
-    def shown_by_state(self) -> list[tuple[Column, sql.Composable]]:
-        """The columns of a row that its state gives, each with the expression of it."""
-        keys = (WINDOW_START, WINDOW_END, *self.by)
-        return [
-            *((column, sql.Identifier(column.name)) for column in keys),
-            *((aggregate.column, aggregate.final) for aggregate in self.aggregates),
-        ]
-
-    @property
-    def pane_columns(self) -> tuple[Column, ...]:
-        """The columns of a row that discards, without the one that still changes."""
-        return tuple(one for one in self.result_columns if one.name != "final")
-
-    @property
-    def tables(self) -> dict[str, tuple[Column, ...]]:
-        """Return what readers see, by table."""
-        tables = {self.table: self.result_columns}
+    def kept_tables(self, names: TableNames) -> Iterator[sql.Identifier]:
+        yield table_identifier(self.table)
+        yield names.state(self.table)
         if self.keeps_revisions:
-            tables[revisions_table(self.table)] = self.revision_columns
-        return tables
+            yield table_identifier(revisions_table(self.table))
+
+    def create(
+        self, connection: _Connection, state: Callable[[str], sql.Identifier]
+    ) -> None:
+        if create_or_check(connection, self.table, self.result_columns):
+            self._execute(connection, "add_window_key")
+            self._execute(connection, "add_open_windows_index")
+            if not self.discards:
+                self._execute(connection, "leave_room")
+        else:
+            self.check(connection)
+        if self.keeps_revisions:
+            self._create_revisions(connection)
+        if self.metrics is not None:
+            create_metrics_view(connection, self, self.metrics)
+        self._create_state(connection, state(self.table))
+
+    def check(self, connection: _Connection) -> None:
+        row = connection.execute(
+            _SQL["has_window_key"],
+            {
+                "table": table_identifier(self.table).as_string(connection),
+                "keys": sorted(column.name for column in self.result_keys),
+            },
+        ).fetchone()
+        if row is None:
+            keys = ", ".join(column.name for column in self.result_keys)
+            raise ConfigurationError(
+                "TABLE_KEY_MISSING",
+                saw=f"Table {self.table} exists without a unique key over ({keys}).",
+                why="Windows are updated in place, one row per window and group.",
+                fix=f"ALTER TABLE {self.table} ADD UNIQUE NULLS NOT DISTINCT ({keys});",
+            )
+
+    def _create_revisions(self, connection: _Connection) -> None:
+        if len(self.table.rsplit(".", 1)[-1].encode()) > _REVISED_NAME_BYTES_MAX:
+            raise ConfigurationError(
+                "TABLE_NAME_TOO_LONG",
+                saw=f"The window table {self.table} keeps revisions.",
+                why="The name of its revisions table would pass 63 bytes.",
+                fix=f"Name it with at most {_REVISED_NAME_BYTES_MAX} bytes.",
+            )
+        create_or_check(connection, revisions_table(self.table), self.revision_columns)
+
+    def _create_state(self, connection: _Connection, state: sql.Identifier) -> None:
+        definitions = [
+            *(column.definition for column in self.state_keys),
+            *(partial.definition for partial in self.partials),
+        ]
+        connection.execute(
+            _SQL["create_state"].format(
+                state=state,
+                definitions=sql.SQL(", ").join(definitions),
+                keys=names(self.keys),
+            )
+        )
+        found = read_columns(connection, state)
+        # In any order: an update adds what is new behind what was there.
+        if {column.name for column in self.staging_columns} != {n for n, *_ in found}:
+            raise ConfigurationError(
+                "WINDOW_CHANGED",
+                saw=f"The open windows of {self.table} were kept by another "
+                "definition of its keys or aggregates.",
+                why="Their partial results cannot be continued.",
+                fix="Give the changed output another table, or the pipeline another "
+                "name.",
+            )
+
+    def _execute(self, connection: _Connection, statement: str) -> None:
+        connection.execute(
+            _SQL[statement].format(
+                target=table_identifier(self.table), keys=names(self.result_keys)
+            )
+        )
+
+    def move(self, voted: VotedRows, staged: str) -> MovedRows:
+        merge = WindowMerge(
+            voted.connection,
+            self,
+            voted.values,
+            staging=voted.tables.staging(staged),
+            state=voted.tables.state(self.table),
+        )
+        moved = 0
+        if voted.voted(staged):
+            # The merge groups rows, so its row count says nothing about staged ones.
+            moved = voted.count(staged)
+            voted.check_moved(staged, moved)
+            tally = voted.tally.outputs.get(self.table, OutputTally())
+            merge.run(is_revised=tally.revised > 0)
+        if self.waits:
+            merge.show_waiting()
+        if voted.values["watermark_after"] != voted.values["watermark_before"]:
+            merge.settle()
+        voted.check_types(self.tables)
+        digests = {RESULTS: merge.settled, REVISIONS: merge.revisions}
+        return MovedRows(
+            staged=moved,
+            digests={kind: one for kind, one in digests.items() if one.rows},
+        )
+
+    def described(self) -> dict[str, Any]:
+        revisions = revisions_table(self.table) if self.keeps_revisions else None
+        return {
+            "columns": names_and_types(self.result_columns),
+            "revisions": revisions,
+            "windows": asdict(self.windows),
+            "keys": names_and_types(self.keys),
+            "allowed_lateness_us": self.allowed_lateness_us,
+            "discards": self.discards,
+            "waits": self.waits,
+            "aggregates": [
+                {
+                    "column": one.column.name,
+                    "type": one.column.postgres_type,
+                    "function": one.function.value,
+                    "number": one.number,
+                    "state": names_and_types(
+                        partial.column for partial in one.partials
+                    ),
+                }
+                for one in self.aggregates
+            ],
+            # Name, type, and whether it is compared by bytes.
+            "state": [
+                *(
+                    [name, kind, False]
+                    for name, kind in names_and_types(self.state_keys)
+                ),
+                *(
+                    [one.column.name, one.column.postgres_type, one.is_bytewise]
+                    for one in self.partials
+                ),
+            ],
+        }
+
+    def knowing(
+        self, closed_through_us: int | None, known_after_us: Mapping[str, int]
+    ) -> Self:
+        return replace(
+            self,
+            closed_through_us=closed_through_us,
+            aggregates=tuple(
+                replace(one, known_after_us=known_after_us.get(one.column.name))
+                for one in self.aggregates
+            ),
+        )
+
+    def replay_parts(self) -> Iterator[ReplayPart]:
+        keys = tuple(column.name for column in self.result_keys)
+        said = others(self.result_columns, keys)
+        yield ReplayPart(
+            name=self.table,
+            table=self.table,
+            keys=keys,
+            said=said,
+            needs_all=True,
+            lateness_us=self.allowed_lateness_us,
+        )
+        if self.keeps_revisions:
+            revised_in = REVISION_COLUMNS[0].name
+            keys = (*keys, revised_in)
+            yield ReplayPart(
+                name=revisions_table(self.table),
+                table=revisions_table(self.table),
+                keys=keys,
+                said=said,
+                needs_all=True,
+                written_in=revised_in,
+            )
+        keys = tuple(column.name for column in self.keys)
+        yield ReplayPart(
+            name=f"open windows of {self.table}",
+            table=self.table,
+            keys=keys,
+            said=others(self.staging_columns, keys),
+            is_state=True,
+            needs_all=True,
+        )

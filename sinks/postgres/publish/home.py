@@ -25,8 +25,9 @@ from sinks.postgres.ledger.epoch_claims import (
 )
 from sinks.postgres.ledger.registration import check_not_discarded, register_pipeline
 from sinks.postgres.ledger.stored_state import read_decided, read_stored_progress
-from sinks.postgres.outputs.home_layout import HomeLayout, Output, tables_of
+from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.lost_tables import check_not_lost, read_owed
+from sinks.postgres.outputs.output import Output, tables_of
 from sinks.postgres.outputs.result_tables import create_result_tables
 from sinks.postgres.outputs.table_trouble import explain_failure
 from sinks.postgres.publish.publication import PostgresPublication, StagedPublication

@@ -31,11 +31,10 @@ from psycopg.types.json import Json
 from sinks.postgres.ledger.stored_state import lock_stored_state, read_decided
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.table_trouble import explain_failure
-from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.outputs.voted_rows import RowRefusedError, VotedRows
 from sinks.postgres.publish.keyed_moves import KeyedMoves
 from sinks.postgres.publish.output_moves import (
     OutputMoves,
-    RowRefusedError,
     publish_values,
 )
 from sinks.postgres.publish.publish_clock import MEASURES_KEPT, PublishClock
@@ -172,26 +171,25 @@ class PostgresPublication:
                 "pipeline": self._layout.pipeline,
                 "spark_batch_id": self._plan.key.spark_batch_id,
             }
-            moves = OutputMoves(
-                self._connection, self._tables, self._tally, values, self._clock
+            voted = VotedRows(
+                connection=self._connection,
+                tables=self._tables,
+                tally=self._tally,
+                values=values,
             )
+            moves = OutputMoves(voted, self._clock)
             with self._clock.spent_on("ledger"):
                 self._write_ledger(values)
                 if self._run is not None:
-                    self._run.write(values, moves)
-                self._move_event_logs(values, moves)
+                    self._run.write(voted)
+                self._move_event_logs(voted)
                 self._advance(values)
             moves.run(self._layout.outputs_of(HOME), HOME)
             with self._clock.spent_on("ledger"):
                 self._write_outputs(values, moves)
             if self._layout.keyed:
                 with self._clock.spent_on("keyed_state"):
-                    KeyedMoves(
-                        self._connection,
-                        self._tables.staging,
-                        values,
-                        moves.check_moved,
-                    ).run()
+                    KeyedMoves(voted).run()
 
     def keep_alive(self) -> None:
         """Reset the timeout that ends the transaction of a paused driver."""
@@ -348,30 +346,28 @@ class PostgresPublication:
                     "events": tally.events,
                     "rows": tally.rows,
                     "late": tally.late,
-                    "late_kept": isinstance(output, WindowTable) and output.keeps_late,
+                    "late_kept": output.keeps_late,
                     "revised": tally.revised,
                     "output_checksum": tally.checksum,
                     "digests": Json(moves.digests.get(output.table, {})),
                 },
             )
 
-    def _move_event_logs(
-        self, values: Mapping[str, object], moves: OutputMoves
-    ) -> None:
+    def _move_event_logs(self, voted: VotedRows) -> None:
         """Move events that did not become results, and seen IDs."""
         for table, columns in EVENT_LOGS.items():
-            if not self._tally.staged.get(table):
+            if not voted.voted(table):
                 continue
             part = "seen_ids" if table == "seen_id_run" else "event_logs"
             with self._clock.spent_on(part):
                 moved = self._execute(
                     "move_event_log",
-                    values,
+                    voted.values,
                     target=sql.Identifier("tallyweir", table),
                     staging=self._tables.staging(table),
                     columns=names(columns),
                 )
-            moves.check_moved(table, moved.rowcount)
+            voted.check_moved(table, moved.rowcount)
 
     def _advance(self, values: Mapping[str, object]) -> None:
         for planned in self._plan.ranges:

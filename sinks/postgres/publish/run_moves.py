@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.home_layout import HomeLayout
-from sinks.postgres.publish.output_moves import OutputMoves, kept_tables
+from sinks.postgres.outputs.voted_rows import VotedRows
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.naming import TableNames
 from sinks.postgres.server.statements import load_statements
@@ -59,7 +58,7 @@ class RunMoves:
             attempts=self._tally.attempts,
         )
 
-    def write(self, values: Mapping[str, object], moves: OutputMoves) -> None:
+    def write(self, voted: VotedRows) -> None:
         """Note the run behind its batch, and take away what it replaces.
 
         Raises:
@@ -69,23 +68,21 @@ class RunMoves:
         Crash:
             Part of the publish transaction: it is done with the batch, or not at all.
         """
-        retracted = self._replace_corrected(values, moves)
-        self._record({**values, "retracted": retracted})
+        retracted = self._replace_corrected(voted)
+        self._record({**voted.values, "retracted": retracted})
         if self._run.replaces:
-            self._forget(values)
+            self._forget(voted.values)
 
-    def _replace_corrected(
-        self, values: Mapping[str, object], moves: OutputMoves
-    ) -> int:
+    def _replace_corrected(self, voted: VotedRows) -> int:
         """Make place for corrections; return how many of them bring no row."""
         corrections = self.corrections
         if corrections is None:
             return 0
         found = corrections.count()
-        moves.check_moved(CORRECTION, found.staged)
+        voted.check_moved(CORRECTION, found.staged)
         for output in self._layout.outputs_of(HOME):
-            assert isinstance(output, AppendTable), "an upsert of anything else"
-            corrections.replace(output, values["sequence"])
+            assert output.has_event_rows, "an upsert of anything else"
+            corrections.replace(output.table, voted.values["sequence"])
         return found.retracting
 
     def _record(self, values: Mapping[str, object]) -> None:
@@ -110,7 +107,7 @@ class RunMoves:
         not become results.
         """
         for output in self._layout.outputs_of(HOME):
-            for table in kept_tables(output, self._tables):
+            for table in output.kept_tables(self._tables):
                 self._connection.execute(_SQL["delete_rows"].format(table=table))
         self._connection.execute(_SQL["await_merge"], values)
         self._connection.execute(_SQL["forget_seen_ids"], values)

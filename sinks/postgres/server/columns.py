@@ -128,3 +128,8 @@ def qualified(table: str) -> str:
 def names(columns: Iterable[Column]) -> sql.Composed:
     """List column names, quoted, separated by commas."""
     return sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
+
+
+def names_and_types(columns: Iterable[Column]) -> list[list[str]]:
+    """List columns for JSON."""
+    return [[column.name, column.postgres_type] for column in columns]

@@ -15,7 +15,6 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.server.columns import Column, table_identifier
 from sinks.postgres.server.naming import TableNames
 from sinks.postgres.server.statements import load_statements
@@ -74,19 +73,19 @@ class Corrections:
         assert row is not None
         return StagedCorrections(*row)
 
-    def replace(self, output: AppendTable, sequence: object) -> None:
-        """Take the former rows out of an output's table, and note their positions.
+    def replace(self, table: str, sequence: object) -> None:
+        """Take the former rows out of an append table, and note their positions.
 
         Crash:
             Part of the publish transaction: it is done with the batch, or not at all.
         """
-        statement = _SQL["note_replaced"].format(deletion=self._deletion(output))
-        place = {"output_table": output.table, "sequence": sequence}
+        statement = _SQL["note_replaced"].format(deletion=self._deletion(table))
+        place = {"output_table": table, "sequence": sequence}
         self.connection.execute(statement, {**self._values, **place})
 
-    def delete(self, output: AppendTable) -> None:
+    def delete(self, table: str) -> None:
         """Take the former rows out, in a transaction that will be rolled back."""
-        self.connection.execute(self._deletion(output), self._values)
+        self.connection.execute(self._deletion(table), self._values)
 
     @property
     def _staging(self) -> sql.Identifier:
@@ -101,11 +100,11 @@ class Corrections:
             ),
         }
 
-    def _deletion(self, output: AppendTable) -> sql.Composed:
-        table = table_identifier(output.table)
+    def _deletion(self, table: str) -> sql.Composed:
+        target = table_identifier(table)
         types: dict[str, str] = dict(
             self.connection.execute(
-                _TABLES["column_types"], {"table": table.as_string(self.connection)}
+                _TABLES["column_types"], {"table": target.as_string(self.connection)}
             ).fetchall()
         )
         former_id: sql.Composable = sql.Identifier("former", self.id_column.name)
@@ -115,5 +114,5 @@ class Corrections:
             former_id = sql.SQL("{}::text").format(former_id)
             staged_id = sql.SQL("{}::text").format(staged_id)
         return _SQL["delete_corrected"].format(
-            target=table, staging=self._staging, former_id=former_id, id=staged_id
+            target=target, staging=self._staging, former_id=former_id, id=staged_id
         )

@@ -15,8 +15,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import Output
+from sinks.postgres.outputs.output import Output
 from sinks.postgres.outputs.table_trouble import check_unchanged, explain_failure
 from sinks.postgres.server.branch_names import staged_for
 from sinks.postgres.server.columns import names, table_identifier
@@ -64,7 +63,7 @@ def find_rejected(  # noqa: PLR0913 - all of a transaction
     rejected: list[RejectedRow] = []
     for output in outputs:
         staged = staged_for(output.staging_table, branch)
-        if isinstance(output, AppendTable) and tally.staged.get(staged):
+        if output.has_event_rows and tally.staged.get(staged):
             with translated("looking for rejected rows"):
                 rejected += _RejectionSearch(
                     connection,
@@ -118,7 +117,7 @@ class _RejectionSearch:
     def __init__(  # noqa: PLR0913 - all of a transaction
         self,
         connection: psycopg.Connection[TupleRow],
-        output: AppendTable,
+        output: Output,
         tables: TableNames,
         *,
         staging: sql.Identifier,
@@ -128,6 +127,7 @@ class _RejectionSearch:
     ) -> None:
         self._connection = connection
         self._output = output
+        self._columns = output.tables[output.table]
         self._tables = tables
         self._attempts = attempts
         self._staging = staging
@@ -146,10 +146,10 @@ class _RejectionSearch:
             self._connection.execute(_SQL["bisection_settings"])
             self._connection.execute(_SQL["check_constraints_at_once"])
             self._sources = exact_sources(
-                self._connection, self._output.table, self._output.columns
+                self._connection, self._output.table, self._columns
             )
             if self._corrections is not None:
-                self._corrections.delete(self._output)
+                self._corrections.delete(self._output.table)
             numbered = self._connection.execute(
                 _SQL["number_rows"].format(
                     numbered=self._numbered, staging=self._staging
@@ -205,7 +205,7 @@ class _RejectionSearch:
         statement = _SQL["insert_range"].format(
             target=table_identifier(self._output.table),
             numbered=self._numbered,
-            columns=names(self._output.columns),
+            columns=names(self._columns),
             sources=self._sources,
         )
         try:
@@ -231,7 +231,7 @@ class _RejectionSearch:
         return rejected_row(self._output, (topic, partition, offset), refusal)
 
 
-def check_takes_any(output: AppendTable, rows: int, refusal: psycopg.Error) -> None:
+def check_takes_any(output: Output, rows: int, refusal: psycopg.Error) -> None:
     """Give up on a table that takes no row, and refuses none.
 
     Raises:
@@ -243,7 +243,7 @@ def check_takes_any(output: AppendTable, rows: int, refusal: psycopg.Error) -> N
         raise skips_rows(output.table, rows)
 
 
-def check_number(output: AppendTable, refused: int, refusal: psycopg.Error) -> None:
+def check_number(output: Output, refused: int, refusal: psycopg.Error) -> None:
     """Give up on a table that refuses too much.
 
     Raises:
@@ -262,7 +262,7 @@ def check_number(output: AppendTable, refused: int, refusal: psycopg.Error) -> N
 
 
 def rejected_row(
-    output: AppendTable, position: tuple[str, int, int], refusal: psycopg.Error
+    output: Output, position: tuple[str, int, int], refusal: psycopg.Error
 ) -> RejectedRow:
     """Describe one row that the output's table refuses, for its dead letter."""
     topic, partition, offset = position

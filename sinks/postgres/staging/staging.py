@@ -24,7 +24,6 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.outputs.append_table import COPIED_ROWS, AppendTable
 from sinks.postgres.outputs.home_layout import HomeLayout
-from sinks.postgres.outputs.keyed_table import KEYED_LOGS, KeyedTable
 from sinks.postgres.server.binary_copy import copy_staged
 from sinks.postgres.server.branch_names import HOME, staged_for
 from sinks.postgres.server.columns import Column, packed, table_identifier
@@ -108,9 +107,7 @@ def staging_tables(
         tables[CORRECTION] = correction_columns(layout.corrected_by)
     for output in layout.outputs_of(branch):
         tables[staged_for(output.staging_table, branch)] = output.staging_columns
-        if isinstance(output, KeyedTable):
-            tables[output.rows_staging_table] = output.rows_staging_columns
-            tables.update(KEYED_LOGS)
+        tables.update(output.keyed_staging)
     return tables
 
 
@@ -119,7 +116,7 @@ def append_targets(layout: HomeLayout, branch: str = HOME) -> dict[str, str]:
     return {
         staged_for(output.staging_table, branch): output.table
         for output in layout.outputs_of(branch)
-        if isinstance(output, AppendTable) and not output.copied_by_tasks
+        if output.takes_staged_rows
     }
 
 

@@ -12,7 +12,6 @@ from sinks.postgres.audit.replay.replay_committed import Committed
 from sinks.postgres.audit.replay.replay_scratch import ReplayScratch
 from sinks.postgres.ledger.audited_pipeline import fetch
 from sinks.postgres.outputs.home_layout import HomeLayout
-from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import table_identifier
 from sinks.postgres.server.naming import state_table
@@ -80,7 +79,7 @@ def _copies(
             source=snapshot.copy(table), target=sql.Identifier("tallyweir", table)
         )
     written = {table: name for name, table in committed.side.own.items()}
-    outputs = {one.table: one for one in layout.outputs if isinstance(one, WindowTable)}
+    outputs = {one.table: one for one in layout.outputs}
     number = scratch.side().number
     home = committed.side.databases[HOME]
     for window in window_copies(
@@ -98,7 +97,7 @@ def _copies(
         yield _Copy(
             source=snapshot.copy(window.rows_copy),
             target=table_identifier(output.table),
-            columns=tuple(column.name for column in output.result_columns),
+            columns=tuple(column.name for column in output.tables[output.table]),
         )
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import (
     POSITION_COLUMNS,
     Column,
@@ -31,6 +32,8 @@ from sinks.postgres.server.statements import load_statements
 
 _FILES = (
     ("ledger", "claim.sql"),
+    ("outputs", "append_table.sql"),
+    ("outputs", "window_table.sql"),
     ("publish", "publish.sql"),
     ("staging", "rejections.sql"),
     ("tables", "result_tables.sql"),

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sinks.postgres.outputs.home_layout import HomeLayout, Output
-from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.output import Output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +103,9 @@ class HeldKnowledge:
 
     def _applied(self, output: Output) -> Output:
         held = self.windows.get(output.table)
-        if held is None or not isinstance(output, WindowTable):
+        if held is None:
             return output
-        return replace(
-            output,
-            closed_through_us=held.closed_through_us,
-            aggregates=tuple(
-                replace(one, known_after_us=held.known_after_us.get(one.column.name))
-                for one in output.aggregates
-            ),
-        )
+        return output.knowing(held.closed_through_us, held.known_after_us)
 
 
 def _later(one_us: int | None, other_us: int | None) -> int | None:

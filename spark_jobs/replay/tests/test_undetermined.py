@@ -6,14 +6,16 @@ from dataclasses import replace
 from datetime import timedelta
 
 from sinks.postgres.audit.replay.replay_ledger import RecordedErasure
-from sinks.postgres.audit.replay.replay_parts import ReplayPart, parts_of
+from sinks.postgres.audit.replay.replay_parts import parts_of
 from sinks.postgres.audit.replay.replay_rows import Values
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.replay_part import ReplayPart
 from sinks.postgres.outputs.window_aggregates import AggregateFunction as Computed
 from sinks.postgres.outputs.window_aggregates import WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import LatePolicy, WindowTable
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from spark_jobs.pipeline import (
     Aggregate,

@@ -15,14 +15,14 @@ from sinks.postgres.outputs.window_aggregates import (
     Partial,
     WindowAggregate,
 )
-from sinks.postgres.outputs.window_moments import SQUARES_MIN, VALUE_MAX, VALUE_MIN
-from sinks.postgres.outputs.window_table import (
+from sinks.postgres.outputs.window_columns import (
     WAITING_SINCE,
     WINDOW_END,
     WINDOW_START,
     LatePolicy,
-    WindowTable,
 )
+from sinks.postgres.outputs.window_moments import SQUARES_MIN, VALUE_MAX, VALUE_MIN
+from sinks.postgres.outputs.window_table import WindowTable
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.event_columns import argument_column
 from spark_jobs.task.windows.ordered_floats import from_ordered, to_ordered

@@ -43,7 +43,7 @@ from sinks.postgres.ledger.audited_pipeline import (
 )
 from sinks.postgres.outputs.keyed_table import SEQUENCE
 from sinks.postgres.outputs.outbox_table import MESSAGE_COLUMNS
-from sinks.postgres.outputs.window_table import REVISION_COLUMNS
+from sinks.postgres.outputs.window_columns import REVISION_COLUMNS
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import Column, table_identifier
 from sinks.postgres.server.naming import revisions_table, state_table

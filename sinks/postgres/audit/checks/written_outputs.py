@@ -17,7 +17,7 @@ from psycopg.rows import DictRow, TupleRow
 
 from sinks.postgres.ledger.audited_pipeline import fetch
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_table import WINDOW_END, WINDOW_START
+from sinks.postgres.outputs.window_columns import WINDOW_END, WINDOW_START
 from sinks.postgres.server.columns import Column
 from sinks.postgres.server.instants import to_datetime
 from sinks.postgres.server.statements import load_statements

@@ -3,72 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from operator import attrgetter
 
 from psycopg import sql
 
-from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.home_layout import HomeLayout
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.outbox_table import OutboxTable
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.branch_names import HOME, database_of
-from sinks.postgres.server.columns import Column, table_identifier
-from sinks.postgres.server.naming import revisions_table
+from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.replay_part import ReplayPart
+from sinks.postgres.server.branch_names import database_of
+from sinks.postgres.server.columns import Column
 from sinks.postgres.staging.staging import EVENT_LOGS
 
 _POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
-#: The schema of Tallyweir's own tables.
-_LEDGER = "tallyweir"
 #: Window outputs count touched rows by task, so a group in two tasks counts twice.
 _COUNTED_BY_TASK = ("rows", "revised")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayPart:
-    """Rows of one table, or of its shards, that a replay compares.
-
-    Attributes:
-        name: The name shown to people.
-        table: The table's name in the pipeline's file, or in the ledger.
-        output: The output that it belongs to; None for tables of the ledger.
-        keys: Columns that identify a row; if empty, all of its values do.
-        said: The other columns that are compared.
-        databases: The databases that hold it.
-        is_state: Whether it is the state of a window output: ``table`` is the output's.
-        is_ledger: Whether it is a table of Tallyweir's, with the rows of all pipelines.
-        has_positions: Whether each row belongs to the position of a record.
-        needs_all: Whether a row may depend on batches before those that are replayed.
-        only_waiting: Whether rows leave the table once another process has taken them.
-        once: Whether the table may have several copies of a row, which count as one.
-        written_in: The column with the batch that wrote a row, if there is one.
-        lateness_us: For windows, how long after their end they may still change.
-    """
-
-    name: str
-    table: str
-    keys: tuple[str, ...]
-    said: tuple[str, ...]
-    output: str | None = None
-    databases: tuple[str, ...] = (HOME,)
-    is_state: bool = False
-    is_ledger: bool = False
-    has_positions: bool = False
-    needs_all: bool = False
-    only_waiting: bool = False
-    once: bool = False
-    written_in: str | None = None
-    lateness_us: int | None = None
-
-    @property
-    def has_sequence(self) -> bool:
-        return self.is_ledger and "sequence" in (*self.keys, *self.said)
-
-    @property
-    def identifier(self) -> sql.Identifier:
-        if self.is_ledger:
-            return sql.Identifier(_LEDGER, self.table)
-        return table_identifier(self.table)
 
 
 def parts_of(layout: HomeLayout) -> Iterator[ReplayPart]:
@@ -77,84 +26,21 @@ def parts_of(layout: HomeLayout) -> Iterator[ReplayPart]:
     Args:
         layout: The pipeline's layout, with the names in its file.
     """
-    for output in layout.outputs:
-        databases = tuple(dict.fromkeys(map(database_of, output.branches)))
-        for part in _parts_of_output(output):
-            yield replace(part, output=output.table, databases=databases)
-    if any(isinstance(output, OutboxTable) for output in layout.outputs):
-        yield _outbox()
+    parts = (part for output in layout.outputs for part in _parts_of_output(output))
+    # Several outputs may keep rows in one table of the ledger, which comes once.
+    yield from sorted(dict.fromkeys(parts), key=attrgetter("is_ledger"))
     yield from _side_tables()
-    if layout.keyed:
-        yield from _keyed_state()
     yield from _ledger()
 
 
-def _parts_of_output(
-    output: AppendTable | WindowTable | OutboxTable | KeyedTable,
-) -> Iterator[ReplayPart]:
-    if isinstance(output, AppendTable):
-        yield ReplayPart(
-            name=output.table,
-            table=output.table,
-            keys=_POSITION,
-            said=_names(output.event_columns),
-            has_positions=True,
-            once=output.copied_by_tasks,
+def _parts_of_output(output: Output) -> Iterator[ReplayPart]:
+    databases = tuple(dict.fromkeys(map(database_of, output.branches)))
+    for part in output.replay_parts():
+        yield (
+            part
+            if part.is_ledger
+            else replace(part, output=output.table, databases=databases)
         )
-    elif isinstance(output, WindowTable):
-        yield from _windows(output)
-    elif isinstance(output, KeyedTable):
-        keys = ("tallyweir_sequence", *_names(output.key), "tallyweir_ordinal")
-        yield ReplayPart(
-            name=output.table,
-            table=output.table,
-            keys=keys,
-            said=_others(output.result_columns, keys),
-            needs_all=True,
-        )
-
-
-def _windows(output: WindowTable) -> Iterator[ReplayPart]:
-    keys = _names(output.result_keys)
-    yield ReplayPart(
-        name=output.table,
-        table=output.table,
-        keys=keys,
-        said=_others(output.result_columns, keys),
-        needs_all=True,
-        lateness_us=output.allowed_lateness_us,
-    )
-    if output.keeps_revisions:
-        keys = (*keys, "revised_in_sequence")
-        yield ReplayPart(
-            name=revisions_table(output.table),
-            table=revisions_table(output.table),
-            keys=keys,
-            said=_others(output.result_columns, keys),
-            needs_all=True,
-            written_in="revised_in_sequence",
-        )
-    keys = _names(output.keys)
-    yield ReplayPart(
-        name=f"open windows of {output.table}",
-        table=output.table,
-        keys=keys,
-        said=_others(output.staging_columns, keys),
-        is_state=True,
-        needs_all=True,
-    )
-
-
-def _outbox() -> ReplayPart:
-    return ReplayPart(
-        name="outbox",
-        table="outbox",
-        keys=("sequence", *_POSITION, "topic"),
-        said=("event_id", "key", "value"),
-        is_ledger=True,
-        has_positions=True,
-        only_waiting=True,
-    )
 
 
 def _side_tables() -> Iterator[ReplayPart]:
@@ -182,26 +68,6 @@ def _side_tables() -> Iterator[ReplayPart]:
         said=("event_id",),
         is_ledger=True,
         has_positions=True,
-    )
-
-
-def _keyed_state() -> Iterator[ReplayPart]:
-    key = ("output_table", "key", "name")
-    yield ReplayPart(
-        name="keyed_state",
-        table="keyed_state",
-        keys=(*key, "entry"),
-        said=("value", "schema_version", "expires_at", "sequence"),
-        is_ledger=True,
-        needs_all=True,
-    )
-    yield ReplayPart(
-        name="keyed_timer",
-        table="keyed_timer",
-        keys=key,
-        said=("shard", "clock", "fires_at", "sequence"),
-        is_ledger=True,
-        needs_all=True,
     )
 
 
@@ -240,10 +106,6 @@ def _ledger() -> Iterator[ReplayPart]:
 
 def _names(columns: tuple[Column, ...]) -> tuple[str, ...]:
     return tuple(column.name for column in columns)
-
-
-def _others(columns: tuple[Column, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in _names(columns) if name not in keys)
 
 
 def as_json(

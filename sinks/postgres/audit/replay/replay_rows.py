@@ -16,9 +16,10 @@ from datetime import datetime
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.replay.replay_parts import ReplayPart, as_json
+from sinks.postgres.audit.replay.replay_parts import as_json
 from sinks.postgres.audit.replay.replay_receipt import ComparedPart, Finding, FoundRow
 from sinks.postgres.ledger.audited_pipeline import fetch, fetch_one
+from sinks.postgres.outputs.replay_part import ReplayPart
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import table_identifier
 from sinks.postgres.server.naming import state_table

@@ -12,7 +12,7 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.status.in_doubt import HomeClaims
 from sinks.postgres.ledger.audited_pipeline import fetch, snapshot
-from sinks.postgres.outputs.window_table import LatePolicy
+from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.naming import revisions_table
 from sinks.postgres.server.statements import load_statements

@@ -32,7 +32,7 @@ from sinks.postgres.ledger.audited_pipeline import (
     read_positions,
     snapshot,
 )
-from sinks.postgres.outputs.window_table import WINDOW_END, WINDOW_START
+from sinks.postgres.outputs.window_columns import WINDOW_END, WINDOW_START
 from sinks.postgres.server.connection import connect
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError

@@ -6,11 +6,6 @@
 -- final has no state any more: its session is closed, and what comes too close to it
 -- makes a session of its own.
 
--- name: staged_rows
-SELECT count(*)
-FROM {staging}
-WHERE xmin = ANY(%(transactions)s::xid[])
-
 -- name: touched_windows
 -- The condition that a stored window, or its row, is of those that are staged. Postgres
 -- has no hash join on records, so without their hashes the groups of one window would be

@@ -61,17 +61,6 @@ SELECT
         WHERE pipeline = %(pipeline)s AND clock = 'processing' AND fires_at <= %(now)s
     )
 
--- name: move_results
-INSERT INTO {target} ({columns}, tallyweir_sequence)
-SELECT {sources}, %(sequence)s
-FROM {staging}
-WHERE xmin = ANY(%(transactions)s::xid[])
-
--- name: count_staged
-SELECT count(*)
-FROM {staging}
-WHERE xmin = ANY(%(transactions)s::xid[])
-
 -- name: drop_expired
 -- Nobody sees them any more, so the rest may wait for the next batch.
 DELETE FROM tallyweir.keyed_state

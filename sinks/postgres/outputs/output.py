@@ -1,0 +1,153 @@
+"""What every kind of output is: tables, columns to stage, and rows to move."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import TupleRow
+
+from sinks.postgres.outputs.replay_part import ReplayPart
+from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
+from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.columns import Column, table_identifier
+from sinks.postgres.server.naming import TableNames
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output(ABC):
+    """One output of a pipeline, and all that Postgres does for it.
+
+    Each kind of output is a subclass in a module of its own. Drivers, tasks and audits
+    know an output by this interface.
+
+    Attributes:
+        table: Where the rows go, in the database of each branch. The ledger calls the
+            output by this name, also where no table has it.
+        staging_table: Where tasks put them first; see ``staged_for``.
+        branches: Who publishes them. With several, each row belongs to one.
+    """
+
+    table: str
+    staging_table: str
+    branches: tuple[str, ...] = (HOME,)
+    #: As the ledger says it.
+    kind: ClassVar[str]
+    #: What the time of its share of a publish transaction counts to.
+    clock_part: ClassVar[str] = "rows"
+    #: Whether each row is of one event, a dead letter if the table refuses the row.
+    has_event_rows: ClassVar[bool] = False
+    #: Whether batches update and delete rows of its table, not only insert some.
+    is_updated: ClassVar[bool] = False
+    #: Whether the watermark changes its tables, also in batches without rows for it.
+    follows_watermark: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def staging_columns(self) -> tuple[Column, ...]:
+        """What tasks stage of it, in ``staging_table``."""
+
+    @property
+    def keyed_staging(self) -> Mapping[str, tuple[Column, ...]]:
+        """What phase 2b stages of it, by staging table."""
+        return {}
+
+    @property
+    def takes_staged_rows(self) -> bool:
+        """Whether staged rows go to its table as they are."""
+        return False
+
+    @property
+    @abstractmethod
+    def tables(self) -> dict[str, tuple[Column, ...]]:
+        """What readers see, by table: the columns that batches write."""
+
+    @property
+    def keeps_late(self) -> bool:
+        """Whether events that come too late for it become rows of ``late_event``."""
+        return False
+
+    @property
+    def shows_after_us(self) -> int | None:
+        """How long events may wait to be shown; None if no time shows any."""
+        return None
+
+    def kept_tables(self, names: TableNames) -> Iterator[sql.Identifier]:
+        """Yield the tables that keep what it took of all batches so far.
+
+        Args:
+            names: Of the tables of the database.
+        """
+        del names
+        yield from map(table_identifier, self.tables)
+
+    @abstractmethod
+    def create(
+        self,
+        connection: psycopg.Connection[TupleRow],
+        state: Callable[[str], sql.Identifier],
+    ) -> None:
+        """Make its tables exist, or check those that are there; the caller commits.
+
+        Args:
+            connection: To a database that it is published in.
+            state: Names the table of its state, if it has any.
+
+        Raises:
+            ConfigurationError: As ``create_result_tables``.
+            psycopg.Error: Postgres refused the table or its names.
+        """
+
+    def check(self, connection: psycopg.Connection[TupleRow]) -> None:
+        """Check more of its tables than their columns.
+
+        Raises:
+            ConfigurationError: As ``create_result_tables``.
+        """
+        del connection
+
+    @abstractmethod
+    def move(self, voted: VotedRows, staged: str) -> MovedRows:
+        """Move what was staged for it to its tables.
+
+        Args:
+            voted: The rows that were voted for, in the publish transaction.
+            staged: Where they are, as ``staged_for`` calls it.
+
+        Raises:
+            RetryableError: ``STAGED_ROWS_MISSING``, after a crash of the server.
+            RowRefusedError: Its table refused a row.
+            psycopg.Error: Anything that the server or the connection raised.
+
+        Crash:
+            Part of the publish transaction: it is done with the batch, or not at all.
+        """
+
+    @abstractmethod
+    def described(self) -> dict[str, Any]:
+        """Describe its tables as JSON, for the next version to be held against."""
+
+    def knowing(
+        self, closed_through_us: int | None, known_after_us: Mapping[str, int]
+    ) -> Self:
+        """Return it with what its windows do not know of former versions.
+
+        Args:
+            closed_through_us: Windows that end by then take no more events.
+            known_after_us: By column: only windows that begin later know its aggregate.
+        """
+        del closed_through_us, known_after_us
+        return self
+
+    @abstractmethod
+    def replay_parts(self) -> Iterator[ReplayPart]:
+        """List the rows of it that a replay is held against, also in the ledger."""
+
+
+def tables_of(outputs: Iterable[Output]) -> list[str]:
+    """Name the tables of some outputs that readers see."""
+    return [table for output in outputs for table in output.tables]
