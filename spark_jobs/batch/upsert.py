@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.pipeline import HeaderId, Pipeline
@@ -92,8 +91,7 @@ def correcting(layout: HomeLayout, pipeline: Pipeline) -> HomeLayout:
     (column,) = {
         column
         for output in layout.outputs
-        if isinstance(output, AppendTable)
-        for column in output.event_columns
+        for column in output.read_columns
         if column.name == pipeline.source.event_id
     }
     return replace(layout, corrected_by=column)

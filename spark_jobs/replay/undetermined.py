@@ -11,9 +11,8 @@ from functools import cached_property
 from sinks.postgres.audit.replay.replay_ledger import RecordedErasure
 from sinks.postgres.audit.replay.replay_rows import Values
 from sinks.postgres.outputs.home_layout import HomeLayout
-from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.output import Output
 from sinks.postgres.outputs.replay_part import ReplayPart
-from sinks.postgres.outputs.window_table import WindowTable
 from spark_jobs.pipeline import Pipeline, pipeline_definition_json
 from spark_jobs.pipeline.enrichment import names_in_ledger
 
@@ -110,8 +109,7 @@ class Undetermined:
             self.layout.outputs, definition["outputs"], strict=True
         ):
             said = str({k: v for k, v in described.items() if k != "columns"})
-            if isinstance(output, KeyedTable):
-                said += " ".join(column.name for column in output.event_columns)
+            said += " ".join(column.name for column in output.function_columns)
             reason = next(self._mentioned(said), "")
             if reason:
                 found[output.table] = reason
@@ -149,9 +147,7 @@ class Undetermined:
         self, part: ReplayPart, name: str, committed: str | None, replayed: str | None
     ) -> str:
         output = next(o for o in self.layout.outputs if o.table == part.output)
-        if not isinstance(output, WindowTable):
-            return ""
-        if name in _approximate(output):
+        if name in output.approximate_columns:
             return _APPROXIMATE
         if name in _floating(output) and _are_close(committed, replayed):
             return _FLOATING
@@ -169,17 +165,8 @@ def _follows_copies(
     return part.has_positions and committed is None
 
 
-def _approximate(output: WindowTable) -> set[str]:
-    return {
-        name
-        for one in output.sketched
-        for name in (one.column.name, *(part.column.name for part in one.partials))
-    }
-
-
-def _floating(output: WindowTable) -> set[str]:
-    columns = (*output.result_columns, *output.staging_columns)
-    return {one.name for one in columns if one.postgres_type in _FLOATS}
+def _floating(output: Output) -> set[str]:
+    return {one.name for one in output.summed_columns if one.postgres_type in _FLOATS}
 
 
 def _are_close(one: str | None, other: str | None) -> bool:

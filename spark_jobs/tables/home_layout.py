@@ -29,7 +29,6 @@ from pyspark.sql.types import (
 from schemas.event_contracts import EventContracts
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.home_layout import HomeLayout
-from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.outbox_table import OutboxTable
 from sinks.postgres.outputs.output import Output as Table
 from sinks.postgres.server.branch_names import HOME, branch_name
@@ -90,17 +89,9 @@ def event_columns(
 
 def read_columns(layout: HomeLayout) -> frozenset[str]:
     """Name the columns of events that the outputs read by themselves."""
-    columns: set[Column] = set()
-    for output in layout.outputs:
-        if isinstance(output, AppendTable):
-            columns.update(output.event_columns)
-        elif isinstance(output, OutboxTable):
-            columns.update((*output.fields, output.key))
-        elif isinstance(output, KeyedTable):
-            columns.update((*output.key, *output.event_columns))
-        else:
-            columns.update(output.by)
-    return frozenset(column.name for column in columns)
+    return frozenset(
+        column.name for output in layout.outputs for column in output.read_columns
+    )
 
 
 def branches_of(output: Output) -> tuple[str, ...]:

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.postgres.outputs.home_layout import HomeLayout
-from sinks.postgres.outputs.keyed_table import KEY, KeyedTable
+from sinks.postgres.outputs.keyed_table import KEY
 from sinks.postgres.outputs.window_columns import WINDOW_EVENTS
-from sinks.postgres.outputs.window_table import WindowTable
 from sinks.protocol.hot_keys import KEYS_KEPT, HotKeys, hottest
 
 _HIDDEN_BYTES = 6
@@ -32,10 +31,10 @@ def find_hot_keys(layout: HomeLayout, table: str, rows: pa.Table) -> dict[str, H
     for output in layout.outputs:
         if output.staging_table != table or not rows.num_rows:
             continue
-        if isinstance(output, WindowTable) and output.by:
-            by = [column.name for column in output.by]
+        if output.index_key:
+            by = [column.name for column in output.index_key]
             return {output.table: _of_partials(rows, by)}
-        if isinstance(output, KeyedTable):
+        if output.text_key:
             return {output.table: _of_events(rows.column(KEY.name))}
     return {}
 

@@ -15,9 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.postgres.outputs.key_text import KEY_BYTES_MAX, format_key
-from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from spark_jobs.source import event_columns as named
 from spark_jobs.task.postgres_values import find_json_zeros
@@ -45,13 +43,13 @@ def find_long_keys(
         outputs: The pipeline's, in its order.
     """
     for number, output in enumerate(outputs):
-        if not isinstance(output, WindowTable | KeyedTable):
+        if not (output.index_key or output.text_key):
             continue
         candidates = alive & _is_taken(table, number)
-        if isinstance(output, WindowTable):
-            sizes = _key_bytes(table, output.by)
-        else:
-            sizes = _key_text_bytes(table, output.key, candidates)
+        sizes = _key_bytes(table, output.index_key)
+        if output.text_key:
+            texts = _key_text_bytes(table, output.text_key, candidates)
+            sizes = np.maximum(sizes, texts)
         for row in np.flatnonzero(candidates & (sizes > KEY_BYTES_MAX)).tolist():
             detail = (
                 f"The event's key in {output.table} has {sizes[row]} bytes; "
@@ -71,9 +69,7 @@ def find_nested_zeros(
         outputs: As above.
     """
     for number, output in enumerate(outputs):
-        if not isinstance(output, KeyedTable):
-            continue
-        for column in output.event_columns:
+        for column in output.function_columns:
             if column.postgres_type != "jsonb":
                 continue
             found = find_json_zeros(table.column(column.name).chunk(0))

@@ -17,14 +17,10 @@ import pyarrow as pa
 from schemas.column_decoder import ColumnDecoder
 from schemas.event_contracts import EventContracts
 from schemas.schema_tree import NESTED_TYPES
-from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.outbox_table import OutboxTable
 from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.window_columns import WINDOW_EVENTS
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import POSITION_COLUMNS, Column
+from sinks.postgres.server.columns import POSITION_COLUMNS
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.samples import (
     NOTHING_SAMPLED,
@@ -297,7 +293,7 @@ def _staged(redaction: Redaction, output: Output, rows: pa.Table) -> StepSample:
     for number in reversed(range(rows.num_rows)):
         fields, left_out = fit((name, found[number]) for name, found in texts.items())
         row = SampledRow(fields=fields, left_out=left_out)
-        if not isinstance(output, WindowTable):
+        if output.stages_events:
             topic, partition, offset = (
                 rows.column(one.name)[number].as_py() for one in POSITION_COLUMNS
             )
@@ -317,24 +313,10 @@ def _staged_columns(
     """Yield columns, by what names people know them, and what hides them if it does."""
     made = redaction.made.get(output.table, frozenset())
 
-    def plain(columns: Sequence[Column]) -> Iterator[tuple[str, str, str]]:
-        for name in (one.name for one in columns):
-            if not name.startswith(RESERVED_PREFIX):
-                is_hidden = name in redaction.columns or name in made
-                yield name, name, name if is_hidden else ""
-
-    match output:
-        case AppendTable() | KeyedTable():
-            yield from plain(output.event_columns)
-        case OutboxTable():
-            yield from plain(output.fields)
-        case WindowTable():
-            yield from plain(output.state_keys)
-            yield WINDOW_EVENTS.column.name, "events", ""
-            for aggregate in output.aggregates:
-                name = aggregate.column.name
-                for part in aggregate.partials:
-                    if not part.is_place:
-                        what = part.column.name.rpartition("_")[2]
-                        hidden = name if name in made else ""
-                        yield part.column.name, f"{name}.{what}", hidden
+    for field in output.staged_fields:
+        name, made_as = field.column, field.made_as
+        if made_as is not None:
+            yield name, field.shown, made_as if made_as in made else ""
+        elif not name.startswith(RESERVED_PREFIX):
+            is_hidden = name in redaction.columns or name in made
+            yield name, field.shown, name if is_hidden else ""

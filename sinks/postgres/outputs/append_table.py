@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.output import Output, StagedField, fields_of_events
 from sinks.postgres.outputs.replay_part import ReplayPart
 from sinks.postgres.outputs.result_tables import create_or_check
 from sinks.postgres.outputs.voted_rows import (
@@ -55,6 +55,14 @@ class AppendTable(Output):
     @property
     def columns(self) -> tuple[Column, ...]:
         return (*self.event_columns, *POSITION_COLUMNS)
+
+    @property
+    def read_columns(self) -> tuple[Column, ...]:
+        return self.event_columns
+
+    @property
+    def staged_fields(self) -> tuple[StagedField, ...]:
+        return fields_of_events(self.event_columns)
 
     @property
     def staging_columns(self) -> tuple[Column, ...]:

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.output import Output, StagedField, fields_of_events
 from sinks.postgres.outputs.replay_part import ReplayPart, others
 from sinks.postgres.outputs.result_tables import create_or_check
 from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows, row_refusals
@@ -99,6 +99,22 @@ class KeyedTable(Output):
     key: tuple[Column, ...]
     columns: tuple[Column, ...]
     kind: ClassVar[str] = "stateful"
+
+    @property
+    def read_columns(self) -> tuple[Column, ...]:
+        return (*self.key, *self.event_columns)
+
+    @property
+    def function_columns(self) -> tuple[Column, ...]:
+        return self.event_columns
+
+    @property
+    def text_key(self) -> tuple[Column, ...]:
+        return self.key
+
+    @property
+    def staged_fields(self) -> tuple[StagedField, ...]:
+        return fields_of_events(self.event_columns)
 
     @property
     def staging_columns(self) -> tuple[Column, ...]:

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.output import Output, StagedField, fields_of_events
 from sinks.postgres.outputs.replay_part import ReplayPart
 from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
 from sinks.postgres.server.columns import POSITION_COLUMNS, Column
@@ -60,6 +60,14 @@ class OutboxTable(Output):
     fields: tuple[Column, ...]
     key: Column
     kind: ClassVar[str] = "outbox"
+
+    @property
+    def read_columns(self) -> tuple[Column, ...]:
+        return (*self.fields, self.key)
+
+    @property
+    def staged_fields(self) -> tuple[StagedField, ...]:
+        return fields_of_events(self.fields)
 
     @property
     def staging_columns(self) -> tuple[Column, ...]:

@@ -18,6 +18,21 @@ from sinks.postgres.server.columns import Column, table_identifier
 from sinks.postgres.server.naming import TableNames
 
 
+@dataclass(frozen=True, slots=True)
+class StagedField:
+    """A staged column, as people are shown it.
+
+    Attributes:
+        column: Its name in staging.
+        shown: What people call it.
+        made_as: The result column that is computed of it; None if it is an event's.
+    """
+
+    column: str
+    shown: str
+    made_as: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output(ABC):
     """One output of a pipeline, and all that Postgres does for it.
@@ -41,6 +56,8 @@ class Output(ABC):
     clock_part: ClassVar[str] = "rows"
     #: Whether each row is of one event, a dead letter if the table refuses the row.
     has_event_rows: ClassVar[bool] = False
+    #: Whether each staged row is of one event, and has its position.
+    stages_events: ClassVar[bool] = True
     #: Whether batches update and delete rows of its table, not only insert some.
     is_updated: ClassVar[bool] = False
     #: Whether the watermark changes its tables, also in batches without rows for it.
@@ -48,8 +65,33 @@ class Output(ABC):
 
     @property
     @abstractmethod
+    def read_columns(self) -> tuple[Column, ...]:
+        """The columns of events that it has as they are."""
+
+    @property
+    def function_columns(self) -> tuple[Column, ...]:
+        """The columns of events that a user's function makes its rows of."""
+        return ()
+
+    @property
+    def index_key(self) -> tuple[Column, ...]:
+        """The columns of events that an index of its table holds as they are."""
+        return ()
+
+    @property
+    def text_key(self) -> tuple[Column, ...]:
+        """The columns of events that it keeps state by, as one text."""
+        return ()
+
+    @property
+    @abstractmethod
     def staging_columns(self) -> tuple[Column, ...]:
         """What tasks stage of it, in ``staging_table``."""
+
+    @property
+    @abstractmethod
+    def staged_fields(self) -> tuple[StagedField, ...]:
+        """What people may be shown of its staged rows."""
 
     @property
     def keyed_staging(self) -> Mapping[str, tuple[Column, ...]]:
@@ -65,6 +107,16 @@ class Output(ABC):
     @abstractmethod
     def tables(self) -> dict[str, tuple[Column, ...]]:
         """What readers see, by table: the columns that batches write."""
+
+    @property
+    def approximate_columns(self) -> frozenset[str]:
+        """Columns of its tables whose values depend on the order of their events."""
+        return frozenset()
+
+    @property
+    def summed_columns(self) -> tuple[Column, ...]:
+        """Columns of its tables that add values of several events up."""
+        return ()
 
     @property
     def keeps_late(self) -> bool:
@@ -146,6 +198,11 @@ class Output(ABC):
     @abstractmethod
     def replay_parts(self) -> Iterator[ReplayPart]:
         """List the rows of it that a replay is held against, also in the ledger."""
+
+
+def fields_of_events(columns: Iterable[Column]) -> tuple[StagedField, ...]:
+    """Show columns of events as they are."""
+    return tuple(StagedField(column.name, column.name) for column in columns)
 
 
 def tables_of(outputs: Iterable[Output]) -> list[str]:

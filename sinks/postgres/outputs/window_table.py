@@ -11,12 +11,22 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.outputs.metrics_view import create_metrics_view
+from sinks.postgres.outputs.output import StagedField, fields_of_events
 from sinks.postgres.outputs.replay_part import ReplayPart, others
 from sinks.postgres.outputs.result_tables import create_or_check, read_columns
 from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
-from sinks.postgres.outputs.window_columns import REVISION_COLUMNS, WindowColumns
+from sinks.postgres.outputs.window_columns import (
+    REVISION_COLUMNS,
+    WINDOW_EVENTS,
+    WindowColumns,
+)
 from sinks.postgres.outputs.window_merge import WindowMerge
-from sinks.postgres.server.columns import names, names_and_types, table_identifier
+from sinks.postgres.server.columns import (
+    Column,
+    names,
+    names_and_types,
+    table_identifier,
+)
 from sinks.postgres.server.naming import TableNames, revisions_table
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.tables.row_digest import RESULTS, REVISIONS
@@ -39,6 +49,45 @@ class WindowTable(WindowColumns):
     clock_part: ClassVar[str] = "windows"
     is_updated: ClassVar[bool] = True
     follows_watermark: ClassVar[bool] = True
+    stages_events: ClassVar[bool] = False
+
+    @property
+    def read_columns(self) -> tuple[Column, ...]:
+        return self.by
+
+    @property
+    def index_key(self) -> tuple[Column, ...]:
+        return self.by
+
+    @property
+    def staged_fields(self) -> tuple[StagedField, ...]:
+        events = WINDOW_EVENTS.column.name
+        return (
+            *fields_of_events(self.state_keys),
+            StagedField(events, "events", made_as=events),
+            *(
+                StagedField(
+                    part.column.name,
+                    f"{one.column.name}.{part.column.name.rpartition('_')[2]}",
+                    made_as=one.column.name,
+                )
+                for one in self.aggregates
+                for part in one.partials
+                if not part.is_place
+            ),
+        )
+
+    @property
+    def approximate_columns(self) -> frozenset[str]:
+        return frozenset(
+            column.name
+            for one in self.sketched
+            for column in (one.column, *(part.column for part in one.partials))
+        )
+
+    @property
+    def summed_columns(self) -> tuple[Column, ...]:
+        return (*self.result_columns, *self.staging_columns)
 
     @property
     def shows_after_us(self) -> int | None:
