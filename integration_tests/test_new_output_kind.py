@@ -1,0 +1,78 @@
+"""A kind of output is one module: nothing else must know of it to serve it."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from psycopg.rows import TupleRow
+
+from integration_tests.harness.batch_totals import BatchTotals
+from integration_tests.harness.postgres_driver import (
+    PIPELINE,
+    PostgresDriver,
+    execute,
+    layout_of,
+    query,
+)
+from integration_tests.harness.sharded_numbers import stop, with_definition
+from integration_tests.ledger_scenario import check_of, failed
+from sinks.postgres.audit import verify
+from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.server.columns import Column
+from sinks.protocol.decisions import PublishOutcome
+from sinks.protocol.errors import ConfigurationError, RetryableError
+
+_TOTALS = BatchTotals(
+    table="totals",
+    staging_table="output_0",
+    number=Column(name="number", postgres_type="bigint"),
+)
+_LAYOUT: HomeLayout = with_definition(
+    layout_of(_TOTALS), [{"kind": _TOTALS.kind, "table": _TOTALS.table}]
+)
+
+
+@pytest.fixture(autouse=True)
+def _known_to_the_ledger(home_dsn: str) -> None:
+    """Let the ledger know the kind, as a migration does for those of the product."""
+    execute(
+        home_dsn,
+        "ALTER TABLE tallyweir.batch_output DROP CONSTRAINT batch_output_kind_check",
+    )
+
+
+def test_a_new_kind_is_created_staged_published_and_verified(
+    connection: psycopg.Connection[TupleRow], home_dsn: str
+) -> None:
+    """A row that was changed by hand is found too."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    assert driver.append([(1,), (2,)]) is PublishOutcome.COMMITTED
+    assert driver.append([(40,)]) is PublishOutcome.COMMITTED
+    assert driver.append([]) is PublishOutcome.COMMITTED
+    stop(driver)
+    rows = query(home_dsn, "SELECT total, tallyweir_sequence FROM totals ORDER BY 2")
+    assert [(3, 1), (40, 2)] == rows
+    receipt = verify(connection, PIPELINE, {})
+    assert failed(receipt) == {}
+    assert check_of(receipt, "row_values").checked == 2
+    execute(home_dsn, "UPDATE totals SET total = 4 WHERE total = 3")
+    assert list(failed(verify(connection, PIPELINE, {}))) == ["row_values"]
+
+
+def test_staged_rows_of_a_new_kind_that_are_gone_are_staged_again(
+    home_dsn: str,
+) -> None:
+    """As after a crash of the server, which empties staging."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    plan = driver.plan(1)
+    tally = driver.stage(plan, {"output_0": driver.positioned(plan, [(1,)])})
+    execute(home_dsn, f"TRUNCATE {driver.staging_table('output_0').as_string()}")
+    with pytest.raises(RetryableError, match="STAGED_ROWS_MISSING"):
+        driver.publish(plan, tally)
+
+
+def test_a_table_that_does_not_fit_a_new_kind_is_refused(home_dsn: str) -> None:
+    """A start tells it, before anything is read."""
+    execute(home_dsn, "CREATE TABLE public.totals (total text)")
+    with pytest.raises(ConfigurationError, match="TABLE_DIFFERS"):
+        PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
