@@ -13,7 +13,7 @@ from typing import Any
 
 from schemas.errors import ContractError
 from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.pipeline import HeaderId, OutboxOutput, Pipeline, load_pipeline
+from spark_jobs.pipeline import HeaderId, Pipeline, load_pipeline
 from spark_jobs.pipeline.definition_json import (
     source_schema_json,
     source_topic_json,
@@ -34,9 +34,9 @@ def describe(pipeline: Pipeline) -> dict[str, Any]:
         },
         "databases": dict(pipeline.databases),
         "outputs": [
-            {"outbox": {"topic": output.topic}}
-            if isinstance(output, OutboxOutput)
-            else {"table": output.table}
+            {"table": output.table}
+            if output.sends_to is None
+            else {"outbox": {"topic": output.sends_to}}
             for output in pipeline.outputs
         ],
     }

@@ -30,7 +30,6 @@ from spark_jobs.frame.python_time import PythonTime
 from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.key_task import KeyTask
 from spark_jobs.pipeline.durations import in_microseconds
-from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.redaction import Redaction
 from spark_jobs.pipeline.source import Source
 from spark_jobs.pipeline.stateful import StatefulOutput
@@ -246,15 +245,14 @@ class StageJobs:
 
     def _keyed_outputs(self) -> Iterator[tuple[StatefulOutput, KeyedTable]]:
         event_time = self.recipe.pipeline.source.event_time
-        for number, output in enumerate(self.recipe.pipeline.outputs):
-            table = self.layout.outputs[number]
-            if isinstance(table, KeyedTable):
-                assert isinstance(output, StatefulOutput | JoinOutput)
-                types = {
-                    column.name: column.postgres_type
-                    for column in (*table.key, *table.event_columns)
-                }
-                yield as_stateful(output, number, event_time, types), table
+        for table in self.layout.keyed:
+            number = self.layout.outputs.index(table)
+            output = self.recipe.pipeline.outputs[number]
+            types = {
+                column.name: column.postgres_type
+                for column in (*table.key, *table.event_columns)
+            }
+            yield as_stateful(output, number, event_time, types), table
 
     def live_from_us(self, plan: BatchPlan) -> int | None:
         """Return the event time before which no ID is remembered; None if all are."""

@@ -32,12 +32,11 @@ from spark_jobs.pipeline.aggregate import AggregateFunction
 from spark_jobs.pipeline.columns import check_columns
 from spark_jobs.pipeline.definition import Pipeline, Transform
 from spark_jobs.pipeline.expressions import inspect_expression
-from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.names import KAFKA_TOPIC, RESERVED_PREFIX
+from spark_jobs.pipeline.pipeline_output import Output
 from spark_jobs.pipeline.problems import raise_if_any
 from spark_jobs.pipeline.redaction import find_redaction_problems
 from spark_jobs.pipeline.source import HeaderId
-from spark_jobs.pipeline.window import WindowOutput
 from spark_jobs.source.event_columns import (
     BROKEN_RULE,
     EVENT_ID,
@@ -285,14 +284,11 @@ class EventFrameRecipe:
     def _asks_for_topic(self, events: DataFrame) -> bool:
         """Tell whether an expression reads the topic, not a field with its name."""
         pipeline = self.pipeline
-        windows = (one for one in pipeline.outputs if isinstance(one, WindowOutput))
-        joins = (one for one in pipeline.outputs if isinstance(one, JoinOutput))
         expressions = [
             pipeline.filter,
-            *(side.where for join in joins for side in join.sides.values()),
-            *(output.where for output in pipeline.outputs),
+            *(one for output in pipeline.outputs for one in output.conditions.values()),
             *(rule.condition for rule in pipeline.validate),
-            *(one.argument for window in windows for one in window.aggregates),
+            *(text for output in pipeline.outputs for _, _, text in output.arguments),
         ]
         read = (
             column.casefold()
@@ -388,12 +384,10 @@ class EventFrameRecipe:
             if output.shard_by:
                 ways = len(output.databases)
                 derived[branch_column(number)] = choose_branch(output.shard_by, ways)
-            if isinstance(output, JoinOutput):
-                for name, side in output.sides.items():
-                    derived[side_column(number, name)] = tried.is_true(side.where)
-            if isinstance(output, WindowOutput):
-                for position, argument in _arguments(tried, output):
-                    derived[argument_column(number, position)] = argument
+            for name, condition in output.sides.items():
+                derived[side_column(number, name)] = tried.is_true(condition)
+            for position, argument in _arguments(tried, output):
+                derived[argument_column(number, position)] = argument
         return tried, derived | self._failures(tried, events)
 
     def _failures(
@@ -424,24 +418,18 @@ class EventFrameRecipe:
 
     def _failures_of_outputs(self, tried: TriedExpressions) -> Iterator[Column | None]:
         for output in self.pipeline.outputs:
-            if isinstance(output, JoinOutput):
-                for name, side in output.sides.items():
-                    purpose = f"The condition of {name} of {output.table}"
-                    yield tried.failure_of_condition(side.where, purpose)
-                continue
-            if output.where is not None:
-                purpose = f"The condition of {output.table}"
-                yield tried.failure_of_condition(output.where, purpose)
-            if isinstance(output, WindowOutput):
-                yield self._failure_of_arguments(tried, output)
+            for at, condition in output.conditions.items():
+                of = "".join(f"{side} of " for side in at[:-1])
+                purpose = f"The condition of {of}{output.table}"
+                yield tried.failure_of_condition(condition, purpose)
+            yield self._failure_of_arguments(tried, output)
 
     def _failure_of_arguments(
-        self, tried: TriedExpressions, output: WindowOutput
+        self, tried: TriedExpressions, output: Output
     ) -> Column | None:
         failure = _first(
-            tried.failure(one.argument, f"{output.table}.{one.column}")
-            for one in output.aggregates
-            if one.argument is not None
+            tried.failure(argument, f"{output.table}.{one.column}")
+            for _, one, argument in output.arguments
         )
         if failure is None or output.where is None:
             return failure
@@ -472,14 +460,10 @@ def _inputs(
     return tried, inputs, failure
 
 
-def _arguments(
-    tried: TriedExpressions, output: WindowOutput
-) -> Iterator[tuple[int, Column]]:
+def _arguments(tried: TriedExpressions, output: Output) -> Iterator[tuple[int, Column]]:
     """Yield the arguments of an output's aggregates, with their positions."""
-    for position, aggregate in enumerate(output.aggregates):
-        if aggregate.argument is None:
-            continue
-        argument = tried.value(aggregate.argument)
+    for position, aggregate, text in output.arguments:
+        argument = tried.value(text)
         if aggregate.function is AggregateFunction.COUNT_IF:
             # Null if it is not true, so that counting the values counts the events.
             argument = F.when(argument, F.lit(True))  # noqa: FBT003

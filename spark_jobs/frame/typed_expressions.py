@@ -25,12 +25,11 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_jobs.pipeline.aggregate import AggregateFunction
-from spark_jobs.pipeline.definition import Output, Pipeline
+from spark_jobs.pipeline.definition import Pipeline
 from spark_jobs.pipeline.expressions import is_special_time, with_written_casts
-from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.names import KAFKA_TOPIC
+from spark_jobs.pipeline.pipeline_output import Output
 from spark_jobs.pipeline.problems import Path, Problem, raise_if_any
-from spark_jobs.pipeline.window import WindowOutput
 
 #: A type as Spark writes it in JSON, and a node of a tree likewise.
 _Type: TypeAlias = Any
@@ -104,17 +103,12 @@ def _expressions_of(pipeline: Pipeline) -> Iterator[_Expression]:
 
 
 def _expressions_of_output(output: Output) -> Iterator[_Expression]:
-    if isinstance(output, JoinOutput):
-        for name, side in output.sides.items():
-            yield _Expression((name, "where"), side.where)
-    elif output.where is not None:
-        yield _Expression(("where",), output.where)
-    if isinstance(output, WindowOutput):
-        for one in output.aggregates:
-            if one.argument is not None:
-                counts = one.function is AggregateFunction.COUNT_IF
-                at = ("aggregates", one.column)
-                yield _Expression(at, one.argument, is_condition=counts)
+    for at, condition in output.conditions.items():
+        yield _Expression(at, condition)
+    for _, one, argument in output.arguments:
+        counts = one.function is AggregateFunction.COUNT_IF
+        place = ("aggregates", one.column)
+        yield _Expression(place, argument, is_condition=counts)
 
 
 def _find_problems(

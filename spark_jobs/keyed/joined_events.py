@@ -19,12 +19,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from functools import singledispatch
 from typing import Any, NamedTuple
 
 from sinks.postgres.server.instants import to_datetime, to_microseconds
 from spark_jobs.keyed.key_events import JsonText
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.join import JoinOutput, Unmatched
+from spark_jobs.pipeline.pipeline_output import Output
 from spark_jobs.pipeline.stateful import Json, StatefulOutput, ValueState
 from spark_jobs.source.event_columns import side_column
 
@@ -63,13 +65,14 @@ _FORMS: Mapping[str, _Form] = {
 }
 
 
+@singledispatch
 def as_stateful(
-    output: StatefulOutput | JoinOutput,
+    output: Output,
     number: int,
     event_time: str,
     types: Mapping[str, str],
 ) -> StatefulOutput:
-    """Return an output with the function that makes its rows.
+    """Return an output with the function that makes its rows; kinds register how.
 
     Args:
         output: The output; one that is stateful already stays unchanged.
@@ -77,12 +80,25 @@ def as_stateful(
         event_time: Event-time column of the pipeline.
         types: Postgres types by name, at least of the event columns that it selects.
     """
-    if isinstance(output, StatefulOutput):
-        return output
+    del event_time, types
+    raise TypeError(f"output {number} has no function: {output!r}")
+
+
+@as_stateful.register
+def _(
+    output: StatefulOutput, number: int, event_time: str, types: Mapping[str, str]
+) -> StatefulOutput:
+    del number, event_time, types
+    return output
+
+
+@as_stateful.register
+def _(
+    output: JoinOutput, number: int, event_time: str, types: Mapping[str, str]
+) -> StatefulOutput:
     sides = {name: side_column(number, name) for name in output.sides}
-    selected = [of for side in output.sides.values() for of in side.select.values()]
-    # A left event waits for right ones up to ``after`` later, a right event for left
-    # ones up to ``before`` later.
+    selected = [of for side in output.both.values() for of in side.select.values()]
+    # A left event waits for those after it, a right one for those before which it is.
     waits_us = {
         "left": in_microseconds(output.bounds.after),
         "right": in_microseconds(output.bounds.before),
@@ -92,7 +108,7 @@ def as_stateful(
         key=output.on,
         columns={
             column: types[of_event]
-            for side in output.sides.values()
+            for side in output.both.values()
             for column, of_event in side.select.items()
         },
         function=_Pairing(
@@ -207,7 +223,7 @@ class _Pairing:
             place=[event[f"kafka_{part}"] for part in _PLACE],
             row={
                 column: self._kept(event[of_event], self.types[of_event])
-                for column, of_event in self.output.sides[name].select.items()
+                for column, of_event in self.output.both[name].select.items()
             },
         )
 
@@ -218,7 +234,7 @@ class _Pairing:
     def _shown(self, name: str, one: _Waiting) -> dict[str, Any]:
         """Return the event's part of a row; null for values that were not kept."""
         part = {}
-        for column, of_event in self.output.sides[name].select.items():
+        for column, of_event in self.output.both[name].select.items():
             value = one.row.get(column)
             form = _FORMS.get(self.types[of_event])
             shown = value if form is None or value is None else form.show(value)

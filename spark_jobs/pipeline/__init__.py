@@ -15,7 +15,7 @@ from spark_jobs.pipeline.columns import check_columns
 from spark_jobs.pipeline.custom_figures import count, observe
 from spark_jobs.pipeline.dead_letter_limit import DeadLetterLimit
 from spark_jobs.pipeline.deduplicate import Deduplicate
-from spark_jobs.pipeline.definition import Output, Pipeline
+from spark_jobs.pipeline.definition import Pipeline
 from spark_jobs.pipeline.definition_json import (
     definition_hash,
     from_json,
@@ -26,6 +26,7 @@ from spark_jobs.pipeline.join import JoinOutput, JoinSide, Unmatched, Within
 from spark_jobs.pipeline.monitoring import Monitoring
 from spark_jobs.pipeline.outbox import OutboxOutput
 from spark_jobs.pipeline.pipeline_file import load_pipeline
+from spark_jobs.pipeline.pipeline_output import Output
 from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import PipelineError, Problem
 from spark_jobs.pipeline.reported import Reported

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 from spark_jobs.pipeline.databases import HOME, check_databases, check_split
 from spark_jobs.pipeline.expressions import check_condition
+from spark_jobs.pipeline.known_columns import KnownColumns
 from spark_jobs.pipeline.names import (
     check_distinct,
     check_output_column,
     check_output_table,
 )
+from spark_jobs.pipeline.pipeline_output import Output
 from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendOutput:
+class AppendOutput(Output):
     """One row for each event.
 
     Attributes:
@@ -37,6 +39,17 @@ class AppendOutput:
 
     def __post_init__(self) -> None:
         raise_if_any("AppendOutput", self._find_problems())
+
+    @property
+    def transactions(self) -> int:
+        return self.branches
+
+    def check_columns(self, known: KnownColumns) -> Iterator[Problem]:
+        if self.columns is not None:
+            yield from known.check_all(self.columns, "columns")
+            return
+        for column in known.names:
+            yield from check_output_column(column, ())
 
     def _find_problems(self) -> Iterator[Problem]:
         for problem in check_condition(self.where):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from sinks.protocol.guarantee import Guarantee
-from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME, check_declaration
 from spark_jobs.pipeline.dead_letter_limit import DeadLetterLimit
 from spark_jobs.pipeline.deduplicate import (
@@ -24,24 +23,19 @@ from spark_jobs.pipeline.deduplicate import (
 from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.expressions import check_condition
 from spark_jobs.pipeline.guarantee import check_guarantee
-from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.monitoring import Monitoring
 from spark_jobs.pipeline.names import check_distinct, check_pipeline_name
-from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.pipeline.pipeline_output import Output
 from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
 from spark_jobs.pipeline.reported import Reported
 from spark_jobs.pipeline.rule import Rule
 from spark_jobs.pipeline.source import Source
 from spark_jobs.pipeline.stateful import StatefulOutput
-from spark_jobs.pipeline.window import WindowOutput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Output: TypeAlias = (
-    AppendOutput | WindowOutput | OutboxOutput | StatefulOutput | JoinOutput
-)
 Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 
@@ -141,11 +135,8 @@ class Pipeline:
         yield from check_future_buckets(self.deduplicate, self.source)
         taken: set[str] = set()
         for index, output in enumerate(self.outputs):
-            # Without a schema, the server's search path decides: public.
-            named = {"table": output.table}
-            if isinstance(output, WindowOutput) and output.metrics is not None:
-                named["metrics"] = output.metrics
-            for key, name in named.items():
+            # Where no schema is named, the server's search path decides: public.
+            for key, name in output.names.items():
                 table = name.removeprefix("public.").casefold()
                 if table in taken:
                     yield Problem(
@@ -156,11 +147,12 @@ class Pipeline:
                         fix="Give one of them another table.",
                     )
                 taken.add(table)
-            if isinstance(output, OutboxOutput) and output.topic in self.source.topics:
+            if output.sends_to in self.source.topics:
                 yield Problem(
                     code="PIPELINE_DUPLICATE_NAME",
                     at=("outputs", index, "topic"),
-                    saw=f"The outbox sends to {output.topic!r}, the pipeline's source.",
+                    saw=f"The outbox sends to {output.sends_to!r}, the pipeline's "
+                    "source.",
                     why="Each message would come back as an event, for ever.",
                     fix="Give the outbox another topic.",
                 )

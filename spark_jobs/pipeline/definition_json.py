@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sinks.durations import format_duration, parse_duration
@@ -18,7 +18,7 @@ from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME
 from spark_jobs.pipeline.dead_letter_limit import DeadLetterLimit
 from spark_jobs.pipeline.deduplicate import Deduplicate
-from spark_jobs.pipeline.definition import Output, Pipeline
+from spark_jobs.pipeline.definition import Pipeline
 from spark_jobs.pipeline.enrichment_json import enrichment_from_json, enrichment_to_json
 from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.join_json import join_from_json, join_to_json
@@ -27,6 +27,7 @@ from spark_jobs.pipeline.monitoring_json import (
     monitoring_to_json,
 )
 from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.pipeline.pipeline_output import Output
 from spark_jobs.pipeline.place_json import place_to_json
 from spark_jobs.pipeline.prediction_json import (
     prediction_from_json,
@@ -213,36 +214,40 @@ def _one_or_more(written: str | list[str]) -> str | tuple[str, ...]:
 
 
 def _output_to_json(output: Output) -> dict[str, Any]:
-    if isinstance(output, JoinOutput):
-        return join_to_json(output)
-    condition = {} if output.where is None else {"where": output.where}
-    return {**_kind_to_json(output), **condition}
+    described = _WRITERS[type(output)](output)
+    where = output.conditions.get(("where",))
+    return described if where is None else {**described, "where": where}
 
 
-def _kind_to_json(
-    output: AppendOutput | OutboxOutput | StatefulOutput | WindowOutput,
-) -> dict[str, Any]:
-    if isinstance(output, AppendOutput):
-        columns = None if output.columns is None else list(output.columns)
-        return {
-            "kind": "append",
-            "table": output.table,
-            "columns": columns,
-            **place_to_json(output),
-            **({"branches": output.branches} if output.branches > 1 else {}),
-        }
-    if isinstance(output, OutboxOutput):
-        return {
-            "kind": "outbox",
-            # The ledger's name of the output, by which readers identify outputs.
-            "table": output.table,
-            "topic": output.topic,
-            "key": output.key,
-            "select": None if output.select is None else list(output.select),
-        }
-    if isinstance(output, StatefulOutput):
-        return stateful_to_json(output)
-    return window_to_json(output)
+def _append_to_json(output: AppendOutput) -> dict[str, Any]:
+    return {
+        "kind": "append",
+        "table": output.table,
+        "columns": None if output.columns is None else list(output.columns),
+        **place_to_json(output),
+        **({"branches": output.branches} if output.branches > 1 else {}),
+    }
+
+
+def _outbox_to_json(output: OutboxOutput) -> dict[str, Any]:
+    return {
+        "kind": "outbox",
+        # As the ledger calls it, for readers that tell outputs apart by it.
+        "table": output.table,
+        "topic": output.topic,
+        "key": output.key,
+        "select": None if output.select is None else list(output.select),
+    }
+
+
+#: How each kind is written, by its class.
+_WRITERS: Mapping[type[Output], Callable[[Any], dict[str, Any]]] = {
+    AppendOutput: _append_to_json,
+    JoinOutput: join_to_json,
+    OutboxOutput: _outbox_to_json,
+    StatefulOutput: stateful_to_json,
+    WindowOutput: window_to_json,
+}
 
 
 def _output_from_json(definition: Mapping[str, Any]) -> Output:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -428,3 +428,9 @@ def _forbidden(
     text: str, seen: str, why: str, fix: str, code: str = "PIPELINE_EXPRESSION"
 ) -> Problem:
     return Problem(code=code, saw=f"{text!r} {seen}.", why=why, fix=fix)
+
+
+def reads_any(text: str, columns: Iterable[str]) -> bool:
+    """Tell whether an expression reads one of some columns; case does not count."""
+    folded = {name.casefold() for name in columns}
+    return any(one.casefold() in folded for one in inspect_expression(text).columns)

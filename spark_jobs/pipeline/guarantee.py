@@ -5,42 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sinks.protocol.guarantee import Guarantee
-from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME
 from spark_jobs.pipeline.deduplicate import Deduplicate
-from spark_jobs.pipeline.join import JoinOutput
-from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.pipeline.pipeline_output import Output
 from spark_jobs.pipeline.problems import Problem
-from spark_jobs.pipeline.stateful import StatefulOutput
-from spark_jobs.pipeline.window import WindowOutput
-
-_Output = AppendOutput | WindowOutput | OutboxOutput | StatefulOutput | JoinOutput
 
 _FIX = "Write guarantee: exactly_once, or leave it out, which is the same."
-_WITHOUT = {
-    WindowOutput: (
-        "aggregates windows",
-        "A batch that runs again would be counted again, and nobody could tell.",
-    ),
-    OutboxOutput: (
-        "sends messages",
-        "They leave after the transaction that publishes them, once each.",
-    ),
-    StatefulOutput: (
-        "keeps state for keys",
-        "A batch that runs again would change the state again.",
-    ),
-    JoinOutput: (
-        "joins events",
-        "A batch that runs again would pair its events again.",
-    ),
-}
 
 
 def check_guarantee(
     guarantee: Guarantee,
     deduplicate: Deduplicate | None,
-    outputs: Sequence[_Output],
+    outputs: Sequence[Output],
 ) -> Iterator[Problem]:
     """Yield settings that make no sense, or are not supported, with at least once."""
     if not isinstance(guarantee, Guarantee):
@@ -64,11 +40,11 @@ def check_guarantee(
         )
     for index, output in enumerate(outputs):
         at = ("outputs", index)
-        if not isinstance(output, AppendOutput):
-            what, why = _WITHOUT[type(output)]
+        if output.unrepeatable is not None:
+            what, why = output.unrepeatable
             saw = f"The pipeline is to write at_least_once, and the output {what}."
             yield _problem(at, saw, why, _FIX)
-        elif output.databases != (HOME,) or output.branches > 1:
+        elif output.databases != (HOME,) or output.transactions > 1:
             yield _problem(
                 at,
                 "The pipeline is to write at_least_once, and the output is in another "

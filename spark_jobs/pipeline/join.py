@@ -8,21 +8,24 @@ those of the pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from typing import ClassVar
 
 from spark_jobs.pipeline.databases import InHome
 from spark_jobs.pipeline.durations import check_duration
 from spark_jobs.pipeline.expressions import check_condition
+from spark_jobs.pipeline.known_columns import KnownColumns, check_known
 from spark_jobs.pipeline.names import (
     check_distinct,
     check_output_column,
     check_output_table,
     check_stored_column,
 )
-from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any
+from spark_jobs.pipeline.pipeline_output import Output
+from spark_jobs.pipeline.problems import Path, Problem, empty_value, raise_if_any
 
 
 class Unmatched(StrEnum):
@@ -80,8 +83,8 @@ class JoinSide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinOutput(InHome):
-    """One row for each pair, and with ``unmatched`` also for events without a pair.
+class JoinOutput(InHome, Output):
+    """One row for each pair, and with ``unmatched`` for each event that has none.
 
     Attributes:
         table: Result table in the home; made when missing.
@@ -92,6 +95,11 @@ class JoinOutput(InHome):
         unmatched: Sides whose events get a row with nulls after the watermark has
             passed every possible partner.
     """
+
+    unrepeatable: ClassVar[tuple[str, str]] = (
+        "joins events",
+        "A batch that runs again would pair its events again.",
+    )
 
     table: str
     on: tuple[str, ...]
@@ -111,14 +119,46 @@ class JoinOutput(InHome):
         return Within(before=self.within, after=self.within)
 
     @property
-    def sides(self) -> dict[str, JoinSide]:
-        """Both sides, by their names for users."""
+    def both(self) -> dict[str, JoinSide]:
+        """Both sides, by what users call them."""
         return {"left": self.left, "right": self.right}
+
+    @property
+    def sides(self) -> dict[str, str]:
+        return {name: side.where for name, side in self.both.items()}
+
+    @property
+    def conditions(self) -> dict[Path, str]:
+        return {(name, "where"): where for name, where in self.sides.items()}
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return self.on
+
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        return (*self.left.select, *self.right.select)
 
     @property
     def where(self) -> str:
         """Condition of events that the output takes, on either side."""
         return f"({self.left.where}) OR ({self.right.where})"
+
+    def check_columns(self, known: KnownColumns) -> Iterator[Problem]:
+        yield from known.check_all(self.on, "on")
+        for name, side in self.both.items():
+            for column, of_event in side.select.items():
+                at = (name, "select", column)
+                yield from check_known(of_event, known.names, at)
+
+    def touched_columns(
+        self, touched: Collection[str], event_time: str
+    ) -> Iterator[str]:
+        del event_time
+        for side in self.both.values():
+            for column, of_event in side.select.items():
+                if of_event in touched:
+                    yield column
 
     def _find_problems(self) -> Iterator[Problem]:
         yield from check_output_table(self.table, ("table",))

@@ -22,7 +22,7 @@ def join_to_json(output: JoinOutput) -> dict[str, Any]:
                 "where": side.where,
                 "select": [list(pair) for pair in side.select.items()],
             }
-            for name, side in output.sides.items()
+            for name, side in output.both.items()
         },
         "unmatched": output.unmatched.value,
     }

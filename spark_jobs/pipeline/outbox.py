@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from spark_jobs.pipeline.databases import InHome
 from spark_jobs.pipeline.expressions import check_condition
+from spark_jobs.pipeline.known_columns import KnownColumns, check_known
 from spark_jobs.pipeline.names import (
     check_column,
     check_distinct,
+    check_output_column,
     check_stored_column,
     check_topic,
 )
-from spark_jobs.pipeline.problems import Problem, raise_if_any
+from spark_jobs.pipeline.pipeline_output import Output
+from spark_jobs.pipeline.problems import Problem, StandIn, raise_if_any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxOutput(InHome):
+class OutboxOutput(InHome, Output):
     """One message for each event, written to the home's outbox with the results.
 
     Attributes:
@@ -26,6 +30,12 @@ class OutboxOutput(InHome):
         select: Columns of the message; None for all fields and all looked-up columns.
         where: As in ``AppendOutput``.
     """
+
+    has_table: ClassVar[bool] = False
+    unrepeatable: ClassVar[tuple[str, str]] = (
+        "sends messages",
+        "They leave after the transaction that publishes them, once each.",
+    )
 
     topic: str
     key: str
@@ -39,6 +49,26 @@ class OutboxOutput(InHome):
     def table(self) -> str:
         """The output's name in the ledger, which no table can have."""
         return f"outbox:{self.topic}"
+
+    @property
+    def sends_to(self) -> str:
+        return self.topic
+
+    def check_columns(self, known: KnownColumns) -> Iterator[Problem]:
+        if self.select is not None:
+            yield from known.check_all(self.select, "select")
+        else:
+            for column in known.names:
+                yield from check_output_column(column, ())
+        if isinstance(self.key, StandIn):
+            return
+        yield from check_known(self.key, known.names, ("key",))
+        yield from known.check_simple(
+            self.key,
+            ("key",),
+            why="A key is one simple value.",
+            fix="Choose another field.",
+        )
 
     def _find_problems(self) -> Iterator[Problem]:
         for problem in check_condition(self.where):

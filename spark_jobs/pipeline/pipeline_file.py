@@ -31,7 +31,7 @@ from spark_jobs.pipeline.dead_letter_limit import (
     DeadLetterLimit,
 )
 from spark_jobs.pipeline.deduplicate import DEDUPLICATE_HORIZON, Deduplicate
-from spark_jobs.pipeline.definition import Output, Pipeline, Transform
+from spark_jobs.pipeline.definition import Pipeline, Transform
 from spark_jobs.pipeline.enrichment import Enrichment
 from spark_jobs.pipeline.enrichment_section import read_enrichment
 from spark_jobs.pipeline.expression_section import read_condition, read_expressions
@@ -39,6 +39,7 @@ from spark_jobs.pipeline.join_section import read_join
 from spark_jobs.pipeline.monitoring import Monitoring
 from spark_jobs.pipeline.names import check_pipeline_name
 from spark_jobs.pipeline.outbox_section import read_outbox
+from spark_jobs.pipeline.pipeline_output import Output
 from spark_jobs.pipeline.prediction import Prediction
 from spark_jobs.pipeline.prediction_section import read_prediction
 from spark_jobs.pipeline.problems import Path, Problem, StandIn

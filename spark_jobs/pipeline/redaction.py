@@ -16,19 +16,14 @@ from schemas.schema_tree import Mapping as AvroMap
 from schemas.schema_tree import Nullable, Record, SchemaNode
 from schemas.schema_tree import Sequence as AvroArray
 from spark_jobs.pipeline.columns import PipelineParts
-from spark_jobs.pipeline.definition import Output, Pipeline
+from spark_jobs.pipeline.definition import Pipeline
 from spark_jobs.pipeline.enrichment import Enrichment
-from spark_jobs.pipeline.expressions import inspect_expression
-from spark_jobs.pipeline.join import JoinOutput
+from spark_jobs.pipeline.expressions import reads_any
+from spark_jobs.pipeline.pipeline_output import Output
 from spark_jobs.pipeline.problems import Problem, suggest
-from spark_jobs.pipeline.stateful import StatefulOutput
-from spark_jobs.pipeline.window import WindowOutput
 
 #: The names of a part within a column, outermost first.
 Part = tuple[str, ...]
-
-#: Columns of a window output that derive from event times.
-_WINDOW_TIMES = frozenset({"window_start", "window_end"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +72,9 @@ def find_redaction(pipeline: Pipeline, added: Sequence[str]) -> Redaction:
             for output in pipeline.outputs
         },
         keys=frozenset(
-            output.table for output in pipeline.outputs if touched & set(_key(output))
+            output.table
+            for output in pipeline.outputs
+            if touched & set(output.key_columns)
         ),
     )
 
@@ -99,7 +96,7 @@ def find_redaction_problems(
         *(name for one in pipeline.enrich for name in one.select),
         *(added or ()),
         *(name for one in pipeline.predict for name in one.new_columns),
-        *(name for output in pipeline.outputs for name in _own_columns(output)),
+        *(name for output in pipeline.outputs for name in output.own_columns),
     ]
     may_be = [*dict.fromkeys(columns), *_parts_of(contracts)]
     is_all_known = pipeline.transform is None or added is not None
@@ -133,7 +130,7 @@ def _computed(
         yield from spread(added)
     for prediction in pipeline.predict:
         read = (one for each in prediction.inputs.values() for one in each)
-        if any(_reads(text, found) for text in read):
+        if any(reads_any(text, found) for text in read):
             yield from spread(prediction.new_columns)
 
 
@@ -144,57 +141,14 @@ def _looked_up_by(enrichment: Enrichment, pipeline: Pipeline) -> Iterator[str]:
 
 
 def _made(
-    output: Output, pipeline: Pipeline, named: frozenset[str], touched: frozenset[str]
+    output: Output,
+    pipeline: Pipeline,
+    named: frozenset[str],
+    touched: frozenset[str],
 ) -> Iterator[str]:
-    """Yield the hidden columns that an output makes itself."""
-    yield from named & set(_own_columns(output))
-    match output:
-        case WindowOutput():
-            for one in output.aggregates:
-                if one.argument is not None and _reads(one.argument, touched):
-                    yield one.column
-            if pipeline.source.event_time in touched:
-                yield from _WINDOW_TIMES
-        case StatefulOutput():
-            yield from output.columns
-        case JoinOutput():
-            for side in output.sides.values():
-                for column, of_event in side.select.items():
-                    if of_event in touched:
-                        yield column
-        case _:
-            pass
-
-
-def _own_columns(output: Output) -> Iterator[str]:
-    """Yield the columns of an output that are not columns of its events."""
-    match output:
-        case WindowOutput():
-            yield from (one.column for one in output.aggregates)
-        case StatefulOutput():
-            yield from output.columns
-        case JoinOutput():
-            yield from (name for side in output.sides.values() for name in side.select)
-        case _:
-            pass
-
-
-def _key(output: Output) -> tuple[str, ...]:
-    match output:
-        case WindowOutput():
-            return output.by
-        case StatefulOutput():
-            return output.key
-        case JoinOutput():
-            return output.on
-        case _:
-            return ()
-
-
-def _reads(text: str, touched: Iterable[str]) -> bool:
-    """Return whether an expression reads one of some columns; case does not count."""
-    folded = {name.casefold() for name in touched}
-    return any(one.casefold() in folded for one in inspect_expression(text).columns)
+    """Yield the columns that an output makes itself and that are hidden."""
+    yield from named & set(output.own_columns)
+    yield from output.touched_columns(touched, pipeline.source.event_time)
 
 
 def _parts_of(contracts: EventContracts) -> dict[str, None]:

@@ -18,20 +18,22 @@ The function is called once for each key with events in a batch, or a due timer:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from spark_jobs.pipeline.databases import InHome
 from spark_jobs.pipeline.durations import check_duration
 from spark_jobs.pipeline.expressions import check_condition
+from spark_jobs.pipeline.known_columns import KnownColumns
 from spark_jobs.pipeline.names import (
     check_distinct,
     check_output_column,
     check_output_table,
     check_stored_column,
 )
+from spark_jobs.pipeline.pipeline_output import Output
 from spark_jobs.pipeline.problems import (
     Path,
     Problem,
@@ -94,8 +96,8 @@ StateKind: TypeAlias = ValueState | ListState | MapState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatefulOutput(InHome):
-    """The rows that a function returns; made by ``stateful``.
+class StatefulOutput(InHome, Output):
+    """One row for each that a function returns; made by ``stateful``.
 
     Attributes:
         table: Result table in the home; made when missing.
@@ -111,6 +113,11 @@ class StatefulOutput(InHome):
         migrate: Turns a stored value of an older version into one of this version.
     """
 
+    unrepeatable: ClassVar[tuple[str, str]] = (
+        "keeps state for keys",
+        "A batch that runs again would change the state again.",
+    )
+
     table: str
     key: tuple[str, ...]
     columns: Mapping[str, str]
@@ -124,6 +131,25 @@ class StatefulOutput(InHome):
 
     def __post_init__(self) -> None:
         raise_if_any("StatefulOutput", self._find_problems())
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return self.key
+
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        return tuple(self.columns)
+
+    def check_columns(self, known: KnownColumns) -> Iterator[Problem]:
+        yield from known.check_all(self.key, "key")
+        yield from known.check_all(self.select, "select")
+
+    def touched_columns(
+        self, touched: Collection[str], event_time: str
+    ) -> Iterator[str]:
+        """Yield all of them: nobody sees what its function reads."""
+        del touched, event_time
+        yield from self.columns
 
     def _find_problems(self) -> Iterator[Problem]:
         yield from (one.under("where") for one in check_condition(self.where))

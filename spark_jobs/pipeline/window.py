@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from typing import ClassVar
 
 from spark_jobs.pipeline.aggregate import Aggregate
 from spark_jobs.pipeline.databases import HOME, check_databases, check_split
 from spark_jobs.pipeline.durations import check_duration
-from spark_jobs.pipeline.expressions import check_condition
+from spark_jobs.pipeline.expressions import check_condition, reads_any
+from spark_jobs.pipeline.known_columns import KnownColumns
 from spark_jobs.pipeline.names import (
     check_distinct,
     check_output_column,
     check_output_table,
 )
+from spark_jobs.pipeline.pipeline_output import Output
 from spark_jobs.pipeline.problems import Problem, empty_value, raise_if_any, suggest
 from spark_jobs.pipeline.window_kinds import WindowKind
 from spark_jobs.pipeline.window_panes import Early, EarlyPanes, Panes, check_panes
+
+#: What its table has of event times.
+_WINDOW_TIMES = ("window_start", "window_end")
 
 
 class Late(StrEnum):
@@ -35,7 +41,7 @@ class Late(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowOutput:
+class WindowOutput(Output):
     """One row for each window of event time and each group in it.
 
     Attributes:
@@ -54,6 +60,11 @@ class WindowOutput:
         where: As in ``AppendOutput``.
     """
 
+    unrepeatable: ClassVar[tuple[str, str]] = (
+        "aggregates windows",
+        "A batch that runs again would be counted again, and nobody could tell.",
+    )
+
     table: str
     windows: WindowKind
     by: tuple[str, ...] = ()
@@ -69,6 +80,51 @@ class WindowOutput:
 
     def __post_init__(self) -> None:
         raise_if_any("WindowOutput", self._find_problems())
+
+    @property
+    def names(self) -> dict[str, str]:
+        view = {} if self.metrics is None else {"metrics": self.metrics}
+        return {"table": self.table, **view}
+
+    @property
+    def arguments(self) -> tuple[tuple[int, Aggregate, str], ...]:
+        return tuple(
+            (number, one, one.argument)
+            for number, one in enumerate(self.aggregates)
+            if one.argument is not None
+        )
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        return self.by
+
+    @property
+    def own_columns(self) -> tuple[str, ...]:
+        return tuple(one.column for one in self.aggregates)
+
+    def check_columns(self, known: KnownColumns) -> Iterator[Problem]:
+        yield from known.check_all(self.by, "by")
+        for _, aggregate, argument in self.arguments:
+            for problem in known.check_expression(argument):
+                yield problem.under("aggregates", aggregate.column)
+        # Columns that are no fields are known to Spark only.
+        for index, column in enumerate(self.by):
+            yield from known.check_simple(
+                column,
+                ("by", index),
+                why="Groups are made by simple values only.",
+                fix="Choose another field, or make a simple column of it in a "
+                "transform.",
+            )
+
+    def touched_columns(
+        self, touched: Collection[str], event_time: str
+    ) -> Iterator[str]:
+        for _, aggregate, argument in self.arguments:
+            if reads_any(argument, touched):
+                yield aggregate.column
+        if event_time in touched:
+            yield from _WINDOW_TIMES
 
     def _find_problems(self) -> Iterator[Problem]:
         for problem in check_condition(self.where):

@@ -49,7 +49,7 @@ from spark_jobs.engine.scratch_directory import scratch_directory
 from spark_jobs.engine.session import start_session
 from spark_jobs.engine.settings import DriverSettings
 from spark_jobs.frame.lookups import lookup_readers
-from spark_jobs.pipeline import OutboxOutput, definition_hash
+from spark_jobs.pipeline import definition_hash
 from spark_jobs.replay.coverage import find_beginning, topics_read
 from spark_jobs.replay.execution import Execution
 from spark_jobs.replay.former_ids import FormerIds, opened_former_ids
@@ -129,7 +129,7 @@ class Replay:
             tables = {
                 own.get(one.table, one.table): one.table
                 for one in pipeline.outputs
-                if database in one.databases and not isinstance(one, OutboxOutput)
+                if database in one.databases and one.has_table
             }
             with connect(dsns[database], application_name=_NAME) as connection:
                 found[database] = [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import singledispatch
 
 from pyspark.sql.types import (
     ArrayType,
@@ -41,7 +43,7 @@ from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.keyed_layout import keyed_table
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.deduplicate import bucket_seconds
-from spark_jobs.pipeline.definition import Output, Pipeline
+from spark_jobs.pipeline.definition import Pipeline
 from spark_jobs.pipeline.definition_json import (
     definition_hash,
     pipeline_definition_json,
@@ -49,7 +51,9 @@ from spark_jobs.pipeline.definition_json import (
 from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.pipeline.join import JoinOutput
 from spark_jobs.pipeline.outbox import OutboxOutput
+from spark_jobs.pipeline.pipeline_output import Output
 from spark_jobs.pipeline.stateful import StatefulOutput
+from spark_jobs.pipeline.window import WindowOutput
 from spark_jobs.tables.window_layout import window_table
 
 #: How many ways the seen IDs are split: at most so many tasks check them at once.
@@ -100,13 +104,93 @@ def branches_of(output: Output) -> tuple[str, ...]:
     What goes to the home is published with the offsets, except an output that is
     split over several transactions there.
     """
-    if isinstance(output, AppendOutput) and output.branches > 1:
+    if output.transactions > 1:
         (database,) = output.databases
-        return tuple(branch_name(database, n) for n in range(output.branches))
+        return tuple(branch_name(database, n) for n in range(output.transactions))
     return tuple(
         HOME if database == HOME else branch_name(database, 0)
         for database in output.databases
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Declared:
+    """What the tables of a pipeline's outputs are made of, beside each output.
+
+    Attributes:
+        pipeline: The pipeline.
+        types: Postgres types of all columns of the event frame.
+        events: The columns of an event.
+    """
+
+    pipeline: Pipeline
+    types: Mapping[str, str]
+    events: tuple[str, ...]
+
+    def columns(self, chosen: tuple[str, ...] | None) -> tuple[Column, ...]:
+        """Return some columns of an event, or all."""
+        return tuple(
+            Column(name=name, postgres_type=self.types[name])
+            for name in (self.events if chosen is None else chosen)
+        )
+
+
+@singledispatch
+def output_table(output: Output, number: int, declared: _Declared) -> Table:
+    """Describe an output to the databases that it is in; each kind registers how.
+
+    Args:
+        output: The output.
+        number: Its position in the pipeline.
+        declared: What the pipeline's tables are made of.
+
+    Raises:
+        ConfigurationError: A column is of a type that it cannot have where it is.
+    """
+    del declared
+    raise TypeError(f"output {number} has no table: {output!r}")
+
+
+@output_table.register
+def _(output: AppendOutput, number: int, declared: _Declared) -> Table:
+    return AppendTable(
+        table=output.table,
+        staging_table=_staging(number),
+        event_columns=declared.columns(output.columns),
+        branches=branches_of(output),
+        copied_by_tasks=declared.pipeline.guarantee is Guarantee.AT_LEAST_ONCE,
+    )
+
+
+@output_table.register
+def _(output: OutboxOutput, number: int, declared: _Declared) -> Table:
+    return OutboxTable(
+        table=output.table,
+        staging_table=_staging(number),
+        topic=output.topic,
+        fields=declared.columns(output.select),
+        key=Column(name=output.key, postgres_type=declared.types[output.key]),
+    )
+
+
+@output_table.register(StatefulOutput)
+@output_table.register(JoinOutput)
+def _(output: Output, number: int, declared: _Declared) -> Table:
+    event_time = declared.pipeline.source.event_time
+    stateful = as_stateful(output, number, event_time, declared.types)
+    chosen = declared.columns(stateful.select)
+    return keyed_table(stateful, _staging(number), chosen, declared.types)
+
+
+@output_table.register
+def _(output: WindowOutput, number: int, declared: _Declared) -> Table:
+    branches = branches_of(output)
+    return window_table(number, output, _staging(number), declared.types, branches)
+
+
+def _staging(number: int) -> str:
+    """Name the staging table of an output."""
+    return f"output_{number}"
 
 
 def build_home_layout(
@@ -122,46 +206,11 @@ def build_home_layout(
     Raises:
         ConfigurationError: A column is of a type that it cannot have where it is.
     """
-    types = {field.name: _postgres_type(field) for field in schema.fields}
-    everything = event_columns(pipeline, contracts, schema)
-    outputs: list[Table] = []
-
-    def columns(chosen: tuple[str, ...] | None) -> tuple[Column, ...]:
-        return tuple(
-            Column(name=name, postgres_type=types[name])
-            for name in (everything if chosen is None else chosen)
-        )
-
-    for number, output in enumerate(pipeline.outputs):
-        staging = f"output_{number}"
-        if isinstance(output, AppendOutput):
-            outputs.append(
-                AppendTable(
-                    table=output.table,
-                    staging_table=staging,
-                    event_columns=columns(output.columns),
-                    branches=branches_of(output),
-                    copied_by_tasks=pipeline.guarantee is Guarantee.AT_LEAST_ONCE,
-                )
-            )
-        elif isinstance(output, OutboxOutput):
-            outputs.append(
-                OutboxTable(
-                    table=output.table,
-                    staging_table=staging,
-                    topic=output.topic,
-                    fields=columns(output.select),
-                    key=Column(name=output.key, postgres_type=types[output.key]),
-                )
-            )
-        elif isinstance(output, StatefulOutput | JoinOutput):
-            stateful = as_stateful(output, number, pipeline.source.event_time, types)
-            chosen = columns(stateful.select)
-            outputs.append(keyed_table(stateful, staging, chosen, types))
-        else:
-            outputs.append(
-                window_table(number, output, staging, types, branches_of(output))
-            )
+    declared = _Declared(
+        pipeline=pipeline,
+        types={field.name: _postgres_type(field) for field in schema.fields},
+        events=event_columns(pipeline, contracts, schema),
+    )
     deduplicate = pipeline.deduplicate
     horizon = deduplicate.horizon if deduplicate else None
     rate = deduplicate.false_positives if deduplicate else FALSE_POSITIVES
@@ -169,7 +218,10 @@ def build_home_layout(
         pipeline=pipeline.name,
         definition=json.dumps(pipeline_definition_json(pipeline), sort_keys=True),
         definition_hash=definition_hash(pipeline),
-        outputs=tuple(outputs),
+        outputs=tuple(
+            output_table(output, number, declared)
+            for number, output in enumerate(pipeline.outputs)
+        ),
         shards=SHARDS,
         bucket_seconds=bucket_seconds(horizon),
         watermark_delay_us=in_microseconds(pipeline.source.watermark_delay),

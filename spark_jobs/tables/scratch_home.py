@@ -21,7 +21,7 @@ from sinks.postgres.tables.table_definition import (
 from sinks.protocol.errors import ConfigurationError
 from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, SCRATCH_DSN_VARIABLE
 from spark_jobs.engine.settings import DriverSettings
-from spark_jobs.pipeline import OutboxOutput, Pipeline
+from spark_jobs.pipeline import Pipeline
 
 
 class ScratchHome:
@@ -111,7 +111,7 @@ class ScratchHome:
         written = [
             one.table
             for one in pipeline.outputs
-            if database in one.databases and not isinstance(one, OutboxOutput)
+            if database in one.databases and one.has_table
         ]
         name = "tallyweir scratch"
         with connect(self._dsns[database], application_name=name) as connection:

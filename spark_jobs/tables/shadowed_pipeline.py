@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from spark_jobs.pipeline import OutboxOutput, Pipeline
+from spark_jobs.pipeline import Pipeline
 
 
 def shadowed(pipeline: Pipeline, shadows: Mapping[str, str]) -> Pipeline:
@@ -15,9 +15,7 @@ def shadowed(pipeline: Pipeline, shadows: Mapping[str, str]) -> Pipeline:
     return replace(
         pipeline,
         outputs=tuple(
-            output
-            if isinstance(output, OutboxOutput)
-            else replace(output, table=shadows.get(output.table, output.table))
+            output.renamed(shadows[output.table]) if output.table in shadows else output
             for output in pipeline.outputs
         ),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import singledispatchmethod
 
 import numpy as np
 import pyarrow as pa
@@ -61,18 +62,7 @@ class StagedRows:
         """Copy every row to its staging table; return what each output took."""
         tallies: dict[str, OutputTally] = {}
         for number, output in enumerate(self.layout.outputs):
-            if isinstance(output, AppendTable):
-                tallies[output.table] = self._write_append(staging, output, number)
-            elif isinstance(output, OutboxTable):
-                tallies[output.table] = self._write_outbox(staging, output, number)
-            elif isinstance(output, KeyedTable):
-                tallies[output.table] = self._write_keyed(staging, output, number)
-            elif isinstance(output, WindowTable):
-                with self.clock.spent_on("windows") as windows:
-                    tally = self._write_windows(staging, output, number)
-                    windows.rows_in += tally.events
-                    windows.rows_out += tally.rows
-                tallies[output.table] = tally
+            tallies[output.table] = self.write_output(output, staging, number)
         self._write_event_logs(staging)
         self._write_corrections(staging)
         write_runs(staging, runs)
@@ -90,8 +80,26 @@ class StagedRows:
         events = int(np.count_nonzero(taken))
         return OutputTally(events=events, rows=rows, checksum=checksum)
 
+    @singledispatchmethod
+    def write_output(
+        self, output: Output, staging: TakesRows, number: int
+    ) -> OutputTally:
+        """Stage the rows of one output; each kind registers how.
+
+        Args:
+            output: The output.
+            staging: Takes the rows.
+            number: Of the output in its pipeline.
+
+        Returns:
+            What it took.
+        """
+        del staging
+        raise TypeError(f"output {number} is not staged: {output!r}")
+
+    @write_output.register
     def _write_append(
-        self, staging: TakesRows, output: AppendTable, number: int
+        self, output: AppendTable, staging: TakesRows, number: int
     ) -> OutputTally:
         taken = self._taken_by(number)
         wanted = [column.name for column in output.event_columns]
@@ -109,8 +117,9 @@ class StagedRows:
             written += rows.num_rows
         return self._tally(number, taken, written)
 
+    @write_output.register
     def _write_outbox(
-        self, staging: TakesRows, output: OutboxTable, number: int
+        self, output: OutboxTable, staging: TakesRows, number: int
     ) -> OutputTally:
         taken = self._taken_by(number)
         chosen = _filter(self.events.table, taken)
@@ -122,8 +131,9 @@ class StagedRows:
         staging.copy(HOME, output.staging_table, output.staging_columns, rows)
         return self._tally(number, taken, rows.num_rows)
 
+    @write_output.register
     def _write_keyed(
-        self, staging: TakesRows, output: KeyedTable, number: int
+        self, output: KeyedTable, staging: TakesRows, number: int
     ) -> OutputTally:
         """Stage the events of a function; phase 2b makes rows of them."""
         taken = self._taken_by(number)
@@ -140,8 +150,18 @@ class StagedRows:
         staging.copy(HOME, output.staging_table, output.staging_columns, rows)
         return self._tally(number, taken, 0)
 
+    @write_output.register
     def _write_windows(
-        self, staging: TakesRows, output: WindowTable, number: int
+        self, output: WindowTable, staging: TakesRows, number: int
+    ) -> OutputTally:
+        with self.clock.spent_on("windows") as windows:
+            tally = self._write_partials(output, staging, number)
+            windows.rows_in += tally.events
+            windows.rows_out += tally.rows
+        return tally
+
+    def _write_partials(
+        self, output: WindowTable, staging: TakesRows, number: int
     ) -> OutputTally:
         candidates = self.events.is_class(EventClass.COMMITTED)
         candidates |= self.events.is_class(EventClass.LATE)
