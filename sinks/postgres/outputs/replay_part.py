@@ -1,4 +1,4 @@
-"""Rows that a replay is held against."""
+"""The rows that a replay compares."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from psycopg import sql
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import Column, table_identifier
 
-#: Where tables of ours are.
+#: The schema of Tallyweir's own tables.
 _LEDGER = "tallyweir"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPart:
-    """Rows of one table, or of its shards, to be held against each other.
+    """Rows of one table, or of its shards, that a replay compares.
 
     Attributes:
-        name: As people know it.
-        table: As the pipeline's file names it, or as the ledger does.
-        output: The output whose it is; None for tables of the ledger.
-        keys: What its rows are told apart by; all that they say if empty.
-        said: What they say besides.
-        databases: Where they are.
+        name: The name shown to people.
+        table: The table's name in the pipeline's file, or in the ledger.
+        output: The output that it belongs to; None for tables of the ledger.
+        keys: Columns that identify a row; if empty, all of its values do.
+        said: The other columns that are compared.
+        databases: The databases that hold it.
         is_state: Whether it is the state of a window output: ``table`` is the output's.
-        is_ledger: Whether it is a table of ours, with the rows of all pipelines.
-        has_positions: Whether its rows are those of records.
-        needs_all: Whether a row may come of batches before those that are replayed.
-        only_waiting: Whether rows go that others have taken.
-        once: Whether rows may be there several times.
-        written_in: The column with the batch that has written a row, if any has.
-        lateness_us: Of windows, how long after their end they may still change.
+        is_ledger: Whether it is a table of Tallyweir's, with the rows of all pipelines.
+        has_positions: Whether each row belongs to the position of a record.
+        needs_all: Whether a row may depend on batches before those that are replayed.
+        only_waiting: Whether rows leave the table once another process has taken them.
+        once: Whether the table may have several copies of a row, which count as one.
+        written_in: The column with the batch that wrote a row, if there is one.
+        lateness_us: For windows, how long after their end they may still change.
     """
 
     name: str
@@ -61,5 +61,5 @@ class ReplayPart:
 
 
 def others(columns: tuple[Column, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Name the columns that are no keys."""
+    """Return the names of the columns that are not keys."""
     return tuple(column.name for column in columns if column.name not in keys)
