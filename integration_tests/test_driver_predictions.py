@@ -16,8 +16,8 @@ from schemas.codec import encode
 from schemas.contract import load_contract
 from services.local.datasets.flights import read_flights
 from spark_jobs.frame.model_file import read_model
+from spark_jobs.frame.tests.small_models import write_choosing
 from spark_jobs.pipeline import load_pipeline
-from spark_jobs.tests.small_models import write_choosing
 
 _EXAMPLE = Path(train.__file__).parent
 _FLIGHTS = 400

@@ -17,7 +17,7 @@ from spark_jobs.pipeline import (
 )
 from spark_jobs.pipeline.redaction import find_redaction_problems
 from spark_jobs.pipeline.tests.test_dead_letter_limit import _FILE
-from spark_jobs.tests import sampled_people as people
+from spark_jobs.task.tests import sampled_people as people
 
 
 def _load(folder: Path, section: str) -> Pipeline:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from spark_jobs.tests.reference_expressions import (
+from spark_jobs.frame.tests.reference_expressions import (
     BIGINT,
     BITS,
     COLUMNS,

@@ -19,7 +19,7 @@ from spark_jobs.task.samples import (
     sample_staged,
     sampling_of,
 )
-from spark_jobs.tests import sampled_people as people
+from spark_jobs.task.tests import sampled_people as people
 
 _ROWS = 4
 

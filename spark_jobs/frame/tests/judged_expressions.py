@@ -1,7 +1,7 @@
 """What becomes of events by a pipeline's expressions, and what some expressions give.
 
-``python -m spark_jobs.tests.judged_expressions DIRECTORY`` prints both as JSON, for
-``test_exact_expressions.py`` to look at. In a process of its own, because PySpark
+``python -m spark_jobs.frame.tests.judged_expressions DIRECTORY`` prints both as JSON,
+for ``test_exact_expressions.py`` to look at. In a process of its own, because PySpark
 leaves its sockets to the collector.
 """
 
@@ -25,6 +25,7 @@ from schemas.contract import load_contract
 from schemas.event_contracts import EventContract, EventContracts
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.frame.event_frame import EventFrameRecipe
+from spark_jobs.frame.tests.compared_expressions import evaluate, open_session
 from spark_jobs.pipeline import (
     AppendOutput,
     Fixed,
@@ -43,7 +44,6 @@ from spark_jobs.source.kafka_source import empty_batch
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from spark_jobs.task.verdicts import Case, Rules
-from spark_jobs.tests.compared_expressions import evaluate, open_session
 
 _NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 _PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 10}

@@ -21,8 +21,8 @@ _ROWS = 260
 
 def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", f"spark_jobs.tests.{module}", *arguments],
-        cwd=Path(__file__).parents[2],
+        [sys.executable, "-m", f"spark_jobs.frame.tests.{module}", *arguments],
+        cwd=Path(__file__).parents[3],
         check=False,
         stdout=subprocess.PIPE,
         text=True,

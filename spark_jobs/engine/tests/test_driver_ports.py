@@ -72,7 +72,7 @@ def test_a_strangers_object_is_not_read(tmp_path: Path) -> None:
     """Tasks and their workers know the secret, and nothing listens to the network."""
     with subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, str(tmp_path)],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

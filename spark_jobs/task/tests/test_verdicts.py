@@ -191,7 +191,7 @@ def _window(size_us: int) -> WindowTable:
 
 def test_the_page_has_the_verdicts_in_their_order() -> None:
     """Where people read what becomes of an event."""
-    page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text("utf-8")
     section = page.split("\n## What becomes of an event\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| ([a-z]+) \| (?:`(\w+)`)?[^|]*\|", section, re.MULTILINE)
     assert rows == [

@@ -19,7 +19,7 @@ def test_a_driver_ends_with_its_code_whatever_aborts_an_interpreter_that_ends() 
     """Arrow does, where one of its threads is at work; what was told is flushed."""
     run = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         check=False,
         stderr=subprocess.PIPE,
         text=True,

@@ -24,7 +24,7 @@ from spark_jobs.task.sampled_values import (
     value_text,
 )
 from spark_jobs.task.samples import sample_events, sample_staged, sampling_of
-from spark_jobs.tests import sampled_people as people
+from spark_jobs.task.tests import sampled_people as people
 
 
 def _kept(

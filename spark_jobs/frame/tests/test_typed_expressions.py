@@ -155,7 +155,7 @@ def answers() -> Any:  # noqa: ANN401 - JSON
     """What one Spark session says."""
     run = subprocess.run(
         [sys.executable, "-c", _PROGRAM],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         check=True,
         input=json.dumps([*_TAKEN, *_REFUSED]),
         stdout=subprocess.PIPE,

@@ -14,7 +14,7 @@ import yaml
 
 from spark_jobs.engine.profile import NO_PROFILE, PROFILES
 
-_CHART = Path(__file__).parents[2] / "docker" / "kubernetes" / "tallyweir"
+_CHART = Path(__file__).parents[3] / "docker" / "kubernetes" / "tallyweir"
 
 
 def _values(profile: str | None = None) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def test_spark_finds_the_same_slice() -> None:
     instants = [*range(-30, 31), -(10**17), 2 * 10**17]
     run = subprocess.run(
         [sys.executable, "-c", _PROGRAM, json.dumps([slices, [*instants, None]])],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
