@@ -1,7 +1,7 @@
 """Each cause is named from what was measured when it was staged for real, or none.
 
-``integration_tests/test_bottleneck.py`` stages them, which takes minutes, and writes
-what it has measured until three batches were done into the folder that
+``integration_tests/operate/test_bottleneck.py`` stages them, which takes minutes, and
+writes what it has measured until three batches were done into the folder that
 ``TALLYWEIR_RECORD_EVIDENCE`` names: here it is ``recorded``, beside this file.
 """
 

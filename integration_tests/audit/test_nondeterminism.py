@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.crashes.test_keyed_crashes import POINTS
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.keyed_pipeline import write_python_pipeline
-from integration_tests.test_keyed_crashes import POINTS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -23,7 +23,7 @@ from sinks.settings import HOME_DSN_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-_SHIPPED = Path(__file__).parents[1] / "spark_jobs" / "pipelines" / "page-views.yaml"
+_SHIPPED = Path(__file__).parents[2] / "spark_jobs" / "pipelines" / "page-views.yaml"
 _FORMER = "aggregate: {views: count(*), value: sum(value)}"
 _NEW = "aggregate: {highest: max(value), value: sum(value), views: count(*)}"
 _BEGIN = datetime(2026, 3, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from psycopg.rows import TupleRow
 from integration_tests.harness.window_model import Event, Rules
 from integration_tests.harness.window_world import Arrival, WindowWorld
 
-_PAGE = Path(__file__).parents[1] / "docs" / "windows.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "windows.md"
 
 #: The tables of the page, by the line before each.
 _TABLES = {

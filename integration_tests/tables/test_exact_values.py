@@ -16,7 +16,7 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from integration_tests.test_postgres_tables import _WINDOW_COLUMNS, _WINDOWS
+from integration_tests.tables.test_postgres_tables import _WINDOW_COLUMNS, _WINDOWS
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.server.columns import Column

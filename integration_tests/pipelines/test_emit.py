@@ -23,7 +23,7 @@ from services.produce.faults import FaultRates, default_partition
 from services.produce.producer import Delivery, EventProducer
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = load_contract("flight_departure.v1")
 PARTITIONS = 3
 ALL_FAULTS = FaultRates(

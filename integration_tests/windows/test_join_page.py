@@ -15,7 +15,7 @@ from schemas.codec import encode
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-_PAGE = Path(__file__).parents[1] / "docs" / "joins.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "joins.md"
 _TIME = {"type": "long", "logicalType": "timestamp-millis"}
 #: Each topic with its contract, the columns of the page in it, and what is its own.
 _CONTRACTS: dict[str, tuple[str, dict[str, object]]] = {

@@ -32,7 +32,7 @@ from sinks.postgres.server.naming import state_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 120.0
 #: Repeats within a batch and of former ones, and dead letters.
 _LOG = [number % 11 for number in range(36)]

@@ -320,7 +320,7 @@ def test_every_column_is_what_its_own_contract_wrote(tmp_path: Path) -> None:
     module = "integration_tests.harness.decoded_contracts"
     run = subprocess.run(
         [sys.executable, "-m", module, str(tmp_path)],
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
         env={**os.environ, "TALLYWEIR_SPARK_JARS": spark_jars()},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -1,0 +1,1 @@
+"""What operators do to a pipeline: pause, drain, discard, erase, redrive."""

@@ -1,0 +1,1 @@
+"""What verify, why and status find, in databases that were damaged by hand."""

@@ -1,0 +1,1 @@
+"""Processes die at each point, and nothing is lost or doubled."""

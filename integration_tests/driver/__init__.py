@@ -1,0 +1,1 @@
+"""A whole driver reads a topic and writes tables: what goes in and comes out."""

@@ -1,0 +1,1 @@
+"""Forks, snapshots, restores and versions of pipelines."""

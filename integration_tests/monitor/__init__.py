@@ -1,0 +1,1 @@
+"""The monitor and the alerts service."""

@@ -1,0 +1,1 @@
+"""Ingest, scaling, costs, profiles, the terminal, and what deploys them."""

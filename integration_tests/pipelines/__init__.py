@@ -1,0 +1,1 @@
+"""Whole pipelines as users write them, and what leaves them for Kafka."""

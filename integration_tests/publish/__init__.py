@@ -1,0 +1,1 @@
+"""The one transaction, its branches, staging and the catalog, on real servers."""

@@ -1,0 +1,1 @@
+"""Windows, sessions, joins and keyed state against models."""
