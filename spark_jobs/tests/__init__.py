@@ -1,1 +1,0 @@
-"""Unit tests of the driver's and the tasks' pure parts."""
