@@ -1,1 +1,1 @@
-"""Tables of users: made, checked, owned, and kept from changing what is written."""
+"""Creates, checks and guards users' tables, and notes which pipeline owns each."""

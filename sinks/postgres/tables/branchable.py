@@ -1,8 +1,8 @@
 """Can several transactions of one database publish an output at the same time?
 
 All branches of a batch are prepared before any of them commits. So a row that waits for
-a row of another branch waits for its own batch, until a time-out ends it; and the batch
-that is tried again waits again.
+a row of another branch waits for its own batch until a timeout ends the wait, and every
+retry of the batch waits again.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def check_branchable(
     """Refuse tables whose branches could wait for each other, or miss rows.
 
     Args:
-        connection: To a database in which all of them exist.
-        tables: Those of a pipeline there.
-        split: Those among them that several transactions of the database publish, with
-            the columns that are written.
+        connection: To a database in which all of the tables exist.
+        tables: The pipeline's tables in that database.
+        split: The tables among them that several transactions of the database publish,
+            with the columns that the pipeline writes.
 
     Raises:
         ConfigurationError: ``TABLE_REFUSES_BRANCHES``.
@@ -50,7 +50,7 @@ def _quoted(connection: _Connection, tables: Iterable[str]) -> list[str]:
 
 
 def _check_keys(connection: _Connection, table: str, columns: Sequence[Column]) -> None:
-    """Refuse keys that rows of two events may both have."""
+    """Refuse keys on which rows of two events may conflict."""
     keys = connection.execute(
         _SQL["keys_over"],
         {

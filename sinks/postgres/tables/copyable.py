@@ -17,12 +17,12 @@ _SQL = load_statements("sinks.postgres.tables", "result_tables.sql")
 def check_copyable(
     connection: psycopg.Connection[TupleRow], table: str, columns: Sequence[Column]
 ) -> None:
-    """Refuse a table that COPY would not fit, or that would refuse repeated rows.
+    """Refuse a table whose types COPY does not fit, or whose keys refuse repeated rows.
 
     Args:
         connection: To its database.
         table: Its name.
-        columns: Those that tasks copy.
+        columns: The columns that tasks copy.
 
     Raises:
         ConfigurationError: ``TABLE_TYPES_DIFFER``, ``TABLE_REFUSES_REPEATS``.

@@ -1,9 +1,9 @@
 """Keeps a column from changing the values that are written to it.
 
-A table of a user's own may have other types than the pipeline writes. Assignment rounds
-to the scale of a numeric, cuts a fraction of a second and pads a text without a word.
-Where a type may do so, each value is cast to it and back before it is written, and one
-that comes back as another is refused as if the table had refused its row.
+A user's own table may have other types than the pipeline writes. Assignment silently
+rounds to the scale of a numeric, cuts fractions of a second and pads text. Where a type
+may do so, each value is cast to it and back before it is written. A value that comes
+back changed is refused, as if the table had refused its row.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _Connection = psycopg.Connection[TupleRow]
 
 _TEXTS = frozenset({"text", "character varying"})
 _INSTANTS = frozenset({"timestamp with time zone", "timestamp without time zone"})
-#: Types that hold every value of a type that a pipeline writes, beside itself. Sessions
-#: are in UTC, so an instant is the same with a zone and without.
+#: For each type that a pipeline writes, the other types that hold all of its values.
+#: Connections use UTC, so an instant is the same with a time zone and without.
 _HELD_BY: Mapping[str, frozenset[str]] = {
     "smallint": frozenset({"integer", "bigint", "numeric", "real", "double precision"}),
     "integer": frozenset({"bigint", "numeric", "double precision"}),
@@ -35,7 +35,7 @@ _HELD_BY: Mapping[str, frozenset[str]] = {
     "date": _INSTANTS,
     **dict.fromkeys(_INSTANTS, _INSTANTS),
 }
-#: Types that hold next to no value of another as it is.
+#: Pairs of a type that is written and a column's type that changes nearly every value.
 _HOPELESS = frozenset(
     {
         ("numeric", "real"),
@@ -46,10 +46,10 @@ _HOPELESS = frozenset(
 
 
 class TypesChangedError(psycopg.DataError):
-    """The types of a table changed before what is written to it had locked them.
+    """The types of a table changed before the statement that writes to it locked them.
 
     Attributes:
-        sqlstate: Of a statement that does not fit, or of one that to repeat helps.
+        sqlstate: That of a statement that does not fit, or of one worth a retry.
     """
 
     def __init__(self, table: str, sqlstate: str) -> None:
@@ -59,18 +59,18 @@ class TypesChangedError(psycopg.DataError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnType:
-    """What a column of a table is.
+    """The type of a column of a table.
 
     Attributes:
-        declared: As Postgres writes it, with its modifier.
-        base: The same of what it is at heart, if it is a domain.
+        declared: The type as Postgres writes it, with its modifier.
+        base: For a domain, the type that it is based on; otherwise the same type.
     """
 
     declared: str
     base: str
 
     def holds(self, produced: str) -> bool:
-        """Tell whether it holds every value of a type as it is."""
+        """Tell whether the column holds every value of a type unchanged."""
         return self.base == produced or self.base in _HELD_BY.get(produced, ())
 
 
@@ -87,14 +87,14 @@ def read_types(connection: _Connection, table: str) -> dict[str, ColumnType]:
 def unfit_types(
     connection: _Connection, table: str, columns: Sequence[Column], *, per_value: bool
 ) -> list[str]:
-    """Name columns of a table whose types may change what is written to them.
+    """Name columns of a table whose types may change the values written to them.
 
     Args:
         connection: To its database.
-        table: Which is there.
-        columns: Those that are written.
-        per_value: Whether a single value can be refused; then only types that would
-            change nearly every one are named.
+        table: A table that exists.
+        columns: The columns that the pipeline writes.
+        per_value: Whether a single value can be refused; if so, the result has only
+            columns whose types would change nearly every value.
     """
     types = read_types(connection, table)
     return [
@@ -109,7 +109,7 @@ def unfit_types(
 def exact_sources(
     connection: _Connection, table: str, columns: Sequence[Column]
 ) -> sql.Composed:
-    """List what is written to a table from staging, each value as it is or refused."""
+    """List the staged source of each column, guarded where its value could change."""
     types = read_types(connection, table)
     return sql.SQL(", ").join(
         exact_source(column, column.from_staging, types.get(column.name))
@@ -120,13 +120,13 @@ def exact_sources(
 def exact_source(
     column: Column, source: sql.Composable, found: ColumnType | None
 ) -> sql.Composable:
-    """Return a source, guarded if the column that it is for could change its value."""
+    """Return a source, guarded if its target column could change the value."""
     if found is None or found.holds(column.postgres_type):
         return source
     is_padded = found.base.startswith(("character(", "bpchar"))
     return _SQL["guarded_padded" if is_padded else "guarded"].format(
         source=source,
-        # Postgres itself has written the name out of its catalog.
+        # Postgres itself wrote this name from its catalog.
         type=sql.SQL(found.declared),
         produced=type_name(column.postgres_type),
         name=sql.Literal(column.name),

@@ -1,9 +1,10 @@
-"""Keeps code of others from running with the rights of whoever acts, or looks.
+"""Keeps a table owner's code from running with the rights of the table's users.
 
-Whoever owns a table can have code run when others use it: by a trigger, a rule, a
-policy, a constraint, an index, a type, or a view in its place. Such code can take back
-any ``SET ROLE``, so it does not help to use the table under its owner's role. Nothing
-of a table runs that this does not let pass: it is held still first, then looked at.
+The owner of a table can attach code that runs when other roles use the table: a
+trigger, a rule, a policy, a constraint, an index, a type, or a view in its place. The
+code can undo any ``SET ROLE``, so it does not help to use the table under its owner's
+role. This module locks a table against changes, then inspects it, and refuses it unless
+all of its code is trusted.
 """
 
 from __future__ import annotations
@@ -35,21 +36,23 @@ def hold_tables(
 ) -> frozenset[str]:
     """Hold a pipeline's tables in the home as they are, for an act that writes them.
 
-    Until the transaction ends nobody makes, alters or drops anything of them.
+    Until the transaction ends, no other one can create, alter or drop any part of these
+    tables.
 
     Args:
         connection: To the home, inside of the act's transaction.
-        pipeline: Whose outputs and shadows are held.
-        layouts: Of versions whose tables the act looks at as well.
+        pipeline: The pipeline whose outputs and shadows are held.
+        layouts: Layouts of the versions whose tables the act reads as well.
         needs_all: Whether the act uses each append table.
 
     Returns:
-        Those that are there, quoted. Any other may be somebody's view by the time that
-        it is used, so an act uses none.
+        The tables that exist, quoted. An act uses no other table: another role could
+        put a view in its place before it is used.
 
     Raises:
         ConfigurationError: ``FOREIGN_CODE``, or ``TABLE_LOST``.
-        LockNotAvailable: Somebody changes a table for longer than the lock timeout.
+        LockNotAvailable: Another transaction changes a table for longer than the lock
+            timeout.
     """
     tables = _tables_of(connection, pipeline, HOME, layouts)
     held = _require_plain(connection, tables, is_written=True, is_home=True)
@@ -63,7 +66,7 @@ def hold_tables(
 def hold_table(connection: Connection[TupleRow], database: str, table: str) -> None:
     """Hold one table of any database as it is, to try a row in it.
 
-    Until the transaction ends nobody makes, alters or drops anything of it.
+    Until the transaction ends, no other one can create, alter or drop any part of it.
 
     Raises:
         ConfigurationError: ``FOREIGN_CODE``.
@@ -72,12 +75,12 @@ def hold_table(connection: Connection[TupleRow], database: str, table: str) -> N
     pin_path(connection)
     quoted = table_identifier(table).as_string(connection)
     _require_plain(connection, [quoted], is_written=True, is_home=database == HOME)
-    # What runs with the row is then of somebody who may count on it.
+    # The code that runs with the row is trusted, and may rely on the path.
     fetch(connection, _SQL["restore_path"], path=path["path"])
 
 
 def not_there(table: str, *, what: str = "Table") -> ConfigurationError:
-    """Explain that an act needs a table that is not there, or what belongs to it."""
+    """Explain that a table that an act needs, or a part of it, does not exist."""
     return ConfigurationError(
         "TABLE_LOST",
         saw=f"{what} {qualified(table)} does not exist.",
@@ -94,17 +97,17 @@ def keep_tables(
     *,
     layouts: Iterable[Mapping[str, Any]] | None = None,
 ) -> frozenset[str]:
-    """Keep a pipeline's tables in a database from being exchanged while they are read.
+    """Keep a pipeline's tables in a database from being replaced while they are read.
 
     Args:
         connection: In the transaction that reads them.
-        pipeline: Whose outputs and shadows are kept.
-        database: Which of its databases the connection is to.
-        layouts: Of versions whose tables are looked at as well; what of all of them
-            is there counts then, so one that may not be read is an error.
+        pipeline: The pipeline whose outputs and shadows are kept.
+        database: The pipeline's database that the connection is to.
+        layouts: Layouts of the versions whose tables are read as well. If given, all
+            tables that exist count, so one that may not be read is an error.
 
     Returns:
-        Those that are there and may be read, quoted.
+        The tables that exist and may be read, quoted.
 
     Raises:
         ConfigurationError: ``FOREIGN_CODE``.
@@ -127,14 +130,14 @@ def _tables_of(
     database: str,
     layouts: Iterable[Mapping[str, Any]],
 ) -> list[str]:
-    """Name the tables, and beside those of windows their revisions and their state."""
+    """Name the tables; for a window table, also its revisions and its state."""
     kinds = {
         output.table: output.kind
         for output in pipeline.outputs
         if database in output.databases
     }
     if database == HOME:
-        # What else the ledger takes for the pipeline's, whatever its definition says.
+        # Tables that the ledger also gives to the pipeline, whatever its definition.
         for shadow in read_shadow_tables(connection, pipeline.name).values():
             kinds.setdefault(shadow, "window")
         for output in (o for one in layouts for o in one["outputs"] if o["is_home"]):
@@ -162,7 +165,7 @@ def _require_plain(
     values = {"is_written": is_written}
     lock = _SQL["hold" if is_written else "keep"]
     held: set[str] = set()
-    # Whoever is waited for may have made a table meanwhile.
+    # A transaction that this one waited for may have created a table meanwhile.
     while new := [
         name
         for row in fetch(
@@ -171,7 +174,7 @@ def _require_plain(
         if (name := str(row["name"])) not in held
     ]:
         for name in new:
-            # A view cannot be held so; it is refused, if it may not be there.
+            # A view cannot be held so; the check below refuses one without trust.
             (kind,) = fetch(connection, _SQL["kind"], table=name) or [{"relkind": "r"}]
             if kind["relkind"] in {"r", "p"}:
                 connection.execute(lock.format(table=sql.SQL(name)))

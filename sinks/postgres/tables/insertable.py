@@ -1,4 +1,4 @@
-"""Does a table of the user's own take the rows that are written to it?"""
+"""Does a user's own table take the rows that are written to it?"""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class RowSkippedError(psycopg.DataError):
     """A table took fewer rows than it was given, and raised no error.
 
     Attributes:
-        taken: How many it took.
+        taken: Number of rows that it took.
     """
 
-    #: Of data that cannot be processed, as no state is for this.
+    #: The general data exception, because SQLSTATE has no code for this case.
     sqlstate = "22000"
 
     def __init__(self, taken: int) -> None:
@@ -30,12 +30,12 @@ class RowSkippedError(psycopg.DataError):
 
 
 def check_insertable(connection: _Connection, table: str, *, is_updated: bool) -> None:
-    """Refuse a table on which something stands in the place of each INSERT.
+    """Refuse a table on which a rule or a trigger replaces each write.
 
     Args:
         connection: To its database.
         table: Its name.
-        is_updated: Whether batches update and delete rows of it as well.
+        is_updated: Whether batches also update and delete its rows.
 
     Raises:
         ConfigurationError: ``TABLE_HAS_RULE``.
@@ -60,14 +60,14 @@ def check_insertable(connection: _Connection, table: str, *, is_updated: bool) -
 
 
 def may_skip_rows(connection: _Connection, table: str) -> bool:
-    """Tell whether a trigger of the table could leave out rows that are written."""
+    """Tell whether a trigger of the table could skip rows that are written."""
     quoted = table_identifier(table).as_string(connection)
     row = connection.execute(_SQL["has_row_trigger"], {"table": quoted}).fetchone()
     return row is not None
 
 
 def skips_rows(table: str, skipped: int) -> ConfigurationError:
-    """Explain that a table left out rows where none may be, or all of a batch."""
+    """Explain that a table skipped rows that it must take, or all of a batch."""
     return ConfigurationError(
         "TABLE_SKIPS_ROWS",
         saw=f"Table {table} took {skipped} rows less than it was given, and raised no "
@@ -83,7 +83,7 @@ def skips_rows(table: str, skipped: int) -> ConfigurationError:
 def raises_always(
     table: str, cause: psycopg.Error, connection: _Connection
 ) -> ConfigurationError:
-    """Explain that a table refuses even a statement without any row."""
+    """Explain that a table refuses even a statement without rows."""
     quoted = table_identifier(table).as_string(connection)
     triggers = connection.execute(_SQL["statement_triggers"], {"table": quoted})
     names = ", ".join(name for (name,) in triggers) or "none"

@@ -23,7 +23,7 @@ from sinks.protocol.errors import ConfigurationError
 LOOKUP_ROWS_MAX = 200_000
 LOOKUP_BYTES_MAX = 64 * 1024 * 1024
 
-#: Rows that the server sends at a time, for a large table to be noticed early.
+#: Rows that the server sends at a time, so that a large table is noticed early.
 _ROWS_A_FETCH = 10_000
 
 _ARROW_TYPES: Mapping[str, pa.DataType] = {
@@ -66,7 +66,7 @@ def read_lookup_table(
     Args:
         dsn: libpq connection string of its database.
         table: Its name.
-        columns: Names in the copy, to the table's columns.
+        columns: The table's column for each name in the copy.
         endless: Names in the copy of columns whose infinite values are read as null.
 
     Raises:
@@ -117,7 +117,7 @@ def read_lookup_table(
 
 
 def too_large(lookup: str, limit: str) -> ConfigurationError:
-    """Refuse a lookup of more than a limit."""
+    """Return the error for a lookup that exceeds a limit."""
     return ConfigurationError(
         "LOOKUP_TOO_LARGE",
         saw=f"The lookup {lookup} has more than {limit}.",
@@ -185,7 +185,7 @@ def _as_arrow(
             pa.array(column, kind) for column, kind in zip(values, types, strict=True)
         ]
     except pa.ArrowInvalid as error:
-        # A numeric with more digits than a decimal has, or one that is not a number.
+        # A numeric with more digits than Arrow's decimal has, or NaN.
         raise _unfit(table, f"A value of it does not fit: {error}") from error
     return pa.table(columns, schema=schema)
 

@@ -1,12 +1,12 @@
-"""Digests of result rows: how many, and the sum of their hashes in whatever order.
+"""Digests of result rows: their number, and the sum of their hashes in any order.
 
-The publish transaction keeps the digest of the rows that it writes, and ``verify``
-takes it again of the rows that are there. A row that was changed, removed or added by
-hand changes the sum.
+The publish transaction stores the digest of the rows that it writes, and ``verify``
+computes it again from the rows in the table. A row that was changed, removed or added
+by hand changes the sum.
 
 A row is hashed as text: its columns by name, each cast to the pipeline's type for it,
-and without those that are NULL. So neither the order of a table's columns nor one that
-a later version has added changes the digest of former rows.
+without those that are NULL. So neither the order of a table's columns nor a column that
+a later version adds changes the digest of earlier rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sinks.postgres.server.statements import load_statements
 _SQL = load_statements("sinks.postgres.tables", "row_digest.sql")
 _COMMA = sql.SQL(", ")
 
-#: A function takes no more than a hundred arguments.
+#: Postgres passes at most a hundred arguments to a function.
 _COLUMNS_AT_ONCE = 90
 
 
@@ -36,10 +36,10 @@ REVISIONS = "revisions"
 
 @dataclass(frozen=True, slots=True)
 class RowDigest:
-    """Some rows of one table."""
+    """The digest of some rows of one table."""
 
     rows: int = 0
-    #: Of 64-bit hashes, so it is no such number itself.
+    #: The sum of 64-bit hashes, which may itself need more than 64 bits.
     total: int = 0
 
     def __add__(self, other: Self) -> RowDigest:
@@ -56,7 +56,7 @@ class RowDigest:
         return cls(kept["rows"], kept["sum"])
 
 
-#: What a row is hashed of: a source for each column, as the statement names it.
+#: The values that a row is hashed from: each column, with its source in the statement.
 Sources = Iterable[tuple[Column, sql.Composable]]
 
 
@@ -65,7 +65,7 @@ def stored(columns: Iterable[Column]) -> Sources:
     return [(column, sql.Identifier(column.name)) for column in columns]
 
 
-#: How a value is hashed of a type whose text depends on a session's settings.
+#: The text that is hashed for types whose own text depends on a connection's settings.
 _TEXTS = {
     "bytea": sql.SQL("encode({}, 'hex')"),
     "date": sql.SQL("encode(date_send({}), 'hex')"),
@@ -78,16 +78,16 @@ _TEXT = sql.SQL("{}::text")
 
 
 def row_text(sources: Sources) -> sql.Composed:
-    """Write a row for people; sessions with other settings write it otherwise."""
+    """Write a row for people; the text depends on the connection's settings."""
     return _joined(sources, {})
 
 
 def row_hash(sources: Sources) -> sql.Composed:
-    """Hash a row to a ``bigint``, alike in every session.
+    """Hash a row to a ``bigint``, the same over every connection.
 
-    All servers agree whose processors order bytes alike.
+    Servers whose processors have the same byte order compute the same hash.
     """
-    # Columns may have different collations, between which Postgres would not choose.
+    # Columns may have different collations, and Postgres would not choose between them.
     return sql.SQL('hashtextextended({} COLLATE "C", 0)').format(
         _joined(sources, _TEXTS)
     )
@@ -118,12 +118,12 @@ def change_digested(
     sources: Sources,
     values: Mapping[str, object],
 ) -> RowDigest:
-    """Execute a statement that changes rows; return the digest of what they are then.
+    """Execute a statement that changes rows; return the digest of the changed rows.
 
     Args:
         connection: In the publish transaction.
-        change: An INSERT, UPDATE or DELETE that returns nothing by itself.
-        sources: What is hashed of each row, as RETURNING reads it.
+        change: An INSERT, UPDATE or DELETE without a RETURNING clause.
+        sources: The values that are hashed of each row, as RETURNING reads them.
         values: The statement's parameters.
     """
     statement = _SQL["digested"].format(change=change, hash=row_hash(sources))

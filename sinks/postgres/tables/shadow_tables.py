@@ -1,4 +1,4 @@
-"""Where a pipeline really writes: in the tables of its file, or in their shadows."""
+"""Where a pipeline writes: to the tables of its file, or to their shadows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_shadow_tables(
 
 
 def find_shadow_tables(dsn: str, pipeline: str) -> dict[str, str]:
-    """Return the same over a connection of its own.
+    """Return the same as ``read_shadow_tables``, over a connection of its own.
 
     Raises:
         RetryableError: The server is unreachable.
@@ -34,7 +34,7 @@ def find_shadow_tables(dsn: str, pipeline: str) -> dict[str, str]:
         connect(dsn, application_name="tallyweir shadow tables") as connection,
     ):
         found = connection.execute(_SQL["has_shadow_tables"]).fetchone()
-        # A home that was never migrated has none.
+        # A home that was never migrated lacks the ledger's table of them.
         return read_shadow_tables(connection, pipeline) if found == (True,) else {}
 
 

@@ -1,6 +1,7 @@
-"""What a table demands of its rows, to make one elsewhere that refuses the same ones.
+"""What a table demands of its rows, to create one elsewhere that refuses the same rows.
 
-Foreign keys and triggers need what is not in the table, so they are named and left out.
+Foreign keys and triggers depend on objects outside of the table. They are left out, and
+their names are reported.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ _Connection = psycopg.Connection[TupleRow]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDefinition:
-    """A table, in the words of the server that has it.
+    """A table, as the server that holds it describes it.
 
     Attributes:
         table: Its name, as the pipeline writes it.
-        columns: Name of each, and what comes behind it in CREATE TABLE.
-        constraints: Name of each, and what comes behind it in ADD CONSTRAINT; keys
-            before checks.
-        indexes: The statements that make those which refuse rows.
-        left_out: What it has besides and cannot be made elsewhere.
+        columns: The name of each column, and the text after it in CREATE TABLE.
+        constraints: The name of each constraint, and the text after it in ADD
+            CONSTRAINT; keys before checks.
+        indexes: The statements that create the unique indexes, which refuse rows.
+        left_out: Foreign keys and triggers, which cannot be created elsewhere.
     """
 
     table: str
@@ -44,7 +45,7 @@ class TableDefinition:
 def read_table_definitions(
     connection: _Connection, tables: Iterable[str]
 ) -> list[TableDefinition]:
-    """Read those of the tables that exist.
+    """Read the definitions of the tables that exist.
 
     Raises:
         RetryableError: The server went away.
@@ -57,11 +58,12 @@ def read_table_definitions(
 def create_defined_table(
     connection: _Connection, definition: TableDefinition
 ) -> list[str]:
-    """Make the table, with whatever of it can be made here; the caller commits.
+    """Create the table, with all parts that can be created here; the caller commits.
 
     Returns:
-        What could not be made, each with the reason: what refers to types or functions
-        that this database lacks. If it is a column, the table is not made at all.
+        The parts that were left out. A part that refers to types or functions that this
+        database lacks has the reason with it; if it is a column, the table is not
+        created at all.
     """
     table = table_identifier(definition.table)
     columns = sql.SQL(", ").join(
@@ -87,7 +89,7 @@ def create_defined_table(
 
 
 def create_schemas(connection: _Connection, tables: Sequence[str]) -> None:
-    """Make the schemas that the names of tables begin with; the caller commits."""
+    """Create the schemas that the names of tables begin with; the caller commits."""
     for schema in sorted({table.split(".")[0] for table in tables if "." in table}):
         connection.execute(
             sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema))
@@ -111,7 +113,7 @@ def _read(connection: _Connection, table: str) -> TableDefinition:
 
 
 def _try(connection: _Connection, statement: sql.Composed) -> str | None:
-    """Execute a statement, or say why it cannot be."""
+    """Execute a statement; if it fails, return the reason."""
     try:
         with connection.transaction():
             connection.execute(statement)
@@ -121,6 +123,6 @@ def _try(connection: _Connection, statement: sql.Composed) -> str | None:
 
 
 def _as_written(text: str) -> sql.SQL:
-    # Postgres itself has written the expression out of its catalog, so it is one
-    # expression and cannot end the statement. It is executed in a scratch database.
+    # Postgres itself wrote the text from its catalog, so it is one expression and
+    # cannot end the statement. It is executed in a scratch database.
     return sql.SQL(text)

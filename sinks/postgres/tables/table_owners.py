@@ -1,9 +1,9 @@
-"""Which pipeline a result table belongs to: one, in each database.
+"""Gives each result table of a database to one pipeline.
 
-Rows of two pipelines in one table are accounted for by neither, and windows of one
-write over those of the other. So a pipeline claims its tables before it writes. Of two
-that start at once the second waits until the first has committed its claim, and so sees
-it, also where the two call the same rows by different names.
+If two pipelines wrote to one table, neither could account for its rows, and the windows
+of one would overwrite those of the other. So a pipeline claims its tables before it
+writes. If two pipelines start at once, the second waits until the first has committed
+its claim, and so sees it, even if the two use different names for the same rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Connection = psycopg.Connection[TupleRow]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOwner:
-    """A pipeline, told apart from those of other homes."""
+    """A pipeline, identified together with its home."""
 
     installation: str
     pipeline: str
@@ -37,7 +37,7 @@ class TableOwner:
         """Claim some tables of one database; the caller commits.
 
         Returns:
-            Those that it had already, as ``schema.table``.
+            The tables that it had claimed before, as ``schema.table``.
 
         Raises:
             ConfigurationError: ``TABLE_OWNED``: another pipeline has one of them, or
@@ -48,7 +48,7 @@ class TableOwner:
         values = self._values(relations)
         connection.execute(_SQL["hold_claims"])
         new = {one for (one,) in connection.execute(_SQL["claim"], values)}
-        # A statement of its own sees what was claimed by whoever was waited for.
+        # A new statement sees the claims that were committed during the wait.
         row = connection.execute(_SQL["owned_by_others"], values).fetchone()
         if row is not None:
             raise self._refusal(*row)
@@ -57,9 +57,9 @@ class TableOwner:
         return frozenset(relations) - new
 
     def release(self, connection: _Connection, kept: Iterable[str]) -> None:
-        """Let go of all tables there that are not among those that it still writes.
+        """Release all tables there except those that the pipeline still writes.
 
-        Only once nobody works by a former version; the caller commits.
+        Call it only once no driver works by a former version; the caller commits.
         """
         connection.execute(_SQL["release"], self._values(map(qualified, kept)))
 
@@ -100,7 +100,7 @@ class TableOwner:
 
 
 def find_claims_holder(connection: _Connection, *, doing: str) -> RetryableError | None:
-    """Say which start keeps others from claiming their tables; None if none does."""
+    """Say which start keeps others from claiming tables; None if there is none."""
     row = connection.execute(_SQL["claims_holder"]).fetchone()
     if row is None:
         return None
@@ -119,12 +119,12 @@ def find_claims_holder(connection: _Connection, *, doing: str) -> RetryableError
 
 
 def check_meant(connection: _Connection, table: str, *, is_new: bool) -> None:
-    """Refuse a name without a schema by which somebody may mean another table.
+    """Refuse a name without a schema that may be meant for another table.
 
-    It is that of a table in ``public``. One of that name elsewhere is what was meant
-    if there is none in ``public``, or if a login finds it there first. A pipeline that
-    writes its table already is only told of one in the ledger's schema, where no
-    table of a user belongs.
+    The name means a table in ``public``. The user may mean a table of that name in
+    another schema if ``public`` has no such table, or if a login finds the other one
+    first. A pipeline that already writes its table is refused only for a table in the
+    ledger's schema, where no user's table belongs.
 
     Raises:
         ConfigurationError: ``TABLE_ELSEWHERE``.
@@ -153,9 +153,9 @@ def check_meant(connection: _Connection, table: str, *, is_new: bool) -> None:
 
 
 def rename_tables(connection: _Connection, pipeline: str, table: str, to: str) -> None:
-    """Note that a table of a pipeline has another name, and so its revisions.
+    """Record the new names of a pipeline's table and of its revisions.
 
-    Inside of the transaction that renames it; for tables of the home.
+    Call it in the transaction that renames the table; for tables of the home only.
     """
     for name, new_name in (
         (table, to),

@@ -1,7 +1,7 @@
--- Writing values to columns of other types, as they are or not at all.
+-- Writes values unchanged to columns of other types, or refuses them.
 
 -- name: types
--- A domain is what it is made of, whose modifier holds if it has one itself.
+-- A domain counts as the type that it is based on, with the modifier of that type.
 WITH RECURSIVE made_of (attnum, attname, declared, typid, typmod) AS (
     SELECT attnum, attname, format_type(atttypid, atttypmod), atttypid, atttypmod
     FROM pg_attribute
@@ -29,7 +29,7 @@ CASE WHEN ({source})::{type}::{produced} IS NOT DISTINCT FROM ({source})
 END
 
 -- name: guarded_padded
--- Its padding is what readers see, though it does not count when it is cast to text.
+-- Readers see the padding, although a cast to text drops it.
 CASE WHEN octet_length(({source})::{type}) IS NOT DISTINCT FROM octet_length({source})
       AND ({source})::{type}::text IS NOT DISTINCT FROM rtrim({source}, ' ')
      THEN {source}

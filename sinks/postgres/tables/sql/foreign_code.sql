@@ -1,5 +1,6 @@
--- What of a table would run code of somebody else's with the rights of whoever uses it.
--- Who owns our schema, and who may do all that this login may, gains nothing by it.
+-- Finds the parts of a table that would run another role's code with the rights of a
+-- role that uses the table. The owner of Tallyweir's schema, and a role that already
+-- has all the rights of this login, gain nothing by such code, so they are trusted.
 
 -- name: path
 SELECT pg_catalog.current_setting('search_path') AS path;
@@ -8,7 +9,8 @@ SELECT pg_catalog.current_setting('search_path') AS path;
 SELECT set_config('search_path', %(path)s, true);
 
 -- name: hold
--- Keeps all but rows as they are until the end; neither publishes nor readers wait.
+-- Blocks all changes except those of rows until the transaction ends. Neither publish
+-- transactions nor readers wait.
 LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE;
 
 -- name: keep
@@ -21,7 +23,7 @@ WHERE to_regclass(name) IS NOT NULL
   AND (NOT %(skips_secret)s OR has_table_privilege(to_regclass(name), 'SELECT'));
 
 -- name: kind
--- Of the newest catalog, whatever the transaction sees.
+-- The name is resolved in the newest catalog, whatever the transaction sees.
 SELECT relkind
 FROM pg_class
 WHERE oid = to_regclass(%(table)s);

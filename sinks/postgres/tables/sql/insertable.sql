@@ -1,7 +1,7 @@
--- What a table does with rows that are written to it. The value is its quoted name.
+-- What a table does with rows that are written to it. The parameter is its quoted name.
 
 -- name: in_place_of_writes
--- Rules, and triggers of views.
+-- Finds rules, and INSTEAD OF triggers of views.
 SELECT 'rule' AS kind, rulename::text AS name
 FROM pg_rewrite
 WHERE ev_class = to_regclass(%(table)s)
@@ -15,7 +15,7 @@ WHERE tgrelid = to_regclass(%(table)s)
 ORDER BY 1, 2
 
 -- name: statement_triggers
--- On INSERT, for each statement.
+-- Finds triggers that run for each INSERT statement.
 SELECT tgname::text
 FROM pg_trigger
 WHERE tgrelid = to_regclass(%(table)s)
@@ -25,7 +25,7 @@ WHERE tgrelid = to_regclass(%(table)s)
 ORDER BY 1
 
 -- name: has_row_trigger
--- BEFORE, for each row.
+-- Finds a BEFORE trigger that runs for each row.
 SELECT
 FROM pg_trigger
 WHERE tgrelid = to_regclass(%(table)s)
@@ -34,7 +34,7 @@ WHERE tgrelid = to_regclass(%(table)s)
 LIMIT 1
 
 -- name: lock_holders
--- Who has a lock on one of the tables that keeps everybody from writing to it.
+-- Finds the holder of a lock that keeps all others from writing to one of the tables.
 SELECT relation::regclass::text AS locked,
        held.mode,
        held.pid,

@@ -10,7 +10,7 @@ WHERE attrelid = to_regclass(%(table)s)
 ORDER BY attnum
 
 -- name: column_types
--- With their modifiers, by which a column rounds.
+-- Reads the types with their modifiers, by which a column rounds.
 SELECT attname::text, format_type(atttypid, atttypmod)
 FROM pg_attribute
 WHERE attrelid = to_regclass(%(table)s)
@@ -19,9 +19,10 @@ WHERE attrelid = to_regclass(%(table)s)
 ORDER BY attnum
 
 -- name: keys_over
--- Keys by which one row may refuse another: all that they have is among some columns, or
--- computed from the row. One that has another column, such as a number of the row's own,
--- lets it in. So does one with all columns of those that tell rows apart, if any do.
+-- Finds keys by which one row may refuse another: each column of the key is among the
+-- given ones, or is computed from the row. A key with another column, such as a number
+-- of the row's own, admits the row. So does a unique key that has all of the columns
+-- that tell rows apart, if there are such columns.
 SELECT indexrelid::regclass::text
 FROM pg_index
 CROSS JOIN LATERAL (
@@ -39,7 +40,8 @@ WHERE indrelid = to_regclass(%(table)s)
 ORDER BY 1
 
 -- name: keys_between
--- Foreign keys from one table to another, of which several transactions write one.
+-- Finds foreign keys between the tables, where several transactions write at least one
+-- of the two tables.
 SELECT conrelid::regclass::text, confrelid::regclass::text, conname::text
 FROM pg_constraint
 WHERE contype = 'f'

@@ -1,11 +1,11 @@
 -- Which pipeline a result table belongs to.
 
 -- name: hold_claims
--- Another name of the same rows is another key, so one pipeline claims after the other.
+-- The same rows may have two names, which are two keys, so pipelines claim in turn.
 SELECT pg_advisory_xact_lock(hashtextextended('tallyweir result tables', 0))
 
 -- name: claims_holder
--- Who keeps others from claiming, and who keeps that one waiting.
+-- Finds the process that keeps others from claiming, and those that it waits for.
 SELECT held.pid, usename::text, application_name, xact_start, pg_blocking_pids(held.pid)
 FROM pg_locks AS held
 JOIN pg_stat_activity AS activity ON activity.pid = held.pid
@@ -18,7 +18,7 @@ WHERE held.granted
   AND held.pid <> pg_backend_pid()
 
 -- name: claim
--- In one order, so that no two pipelines wait for each other.
+-- Claims in one order, so that no two pipelines wait for each other.
 INSERT INTO tallyweir_state.result_table (relation, installation, pipeline)
 SELECT relation, %(installation)s, %(pipeline)s
 FROM unnest(%(relations)s::text[]) AS written (relation)
@@ -27,8 +27,8 @@ ON CONFLICT DO NOTHING
 RETURNING relation
 
 -- name: elsewhere
--- Where a table is that somebody may mean by a name without a schema: anywhere if there
--- is none in public, else where a login finds it before that one.
+-- Finds a table in another schema that a name without a schema may mean: in any schema
+-- if public has no such table, otherwise in one that a login searches before public.
 SELECT nspname, meant.relation IS NOT NULL
 FROM pg_class
 JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -71,7 +71,7 @@ ORDER BY nspname
 LIMIT 1
 
 -- name: owned_by_others
--- Two names may be one table: a partition and the whole, a view and what it shows.
+-- Two names may share rows: a partition and its parent, a view and the table it shows.
 WITH RECURSIVE holds (relation, installation, pipeline, claimed_at, held) AS (
     SELECT relation, installation, pipeline, claimed_at,
            to_regclass(
@@ -127,7 +127,7 @@ WHERE installation = installation_id
   AND relation = %(from)s
 
 -- name: owner
--- Of a table of the home that another pipeline has.
+-- Returns the other pipeline that owns a table of the home, if there is one.
 SELECT pipeline
 FROM tallyweir_state.result_table
 CROSS JOIN tallyweir.installation
