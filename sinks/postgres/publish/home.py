@@ -60,9 +60,8 @@ _T = TypeVar("_T")
 class PostgresHome(PostgresDecisionLedger):
     """One driver's view of its pipeline's home database.
 
-    Holds two connections, each opened anew after a failure: one to publish by, and one
-    for whoever plans the next batch meanwhile, to read by. Not for use by more than
-    one thread of each kind at once.
+    Holds two connections and reopens each after a failure: one publishes, the other
+    reads while the next batch is planned. Use each from one thread at a time.
 
     Args:
         dsn: libpq connection string.
@@ -70,7 +69,7 @@ class PostgresHome(PostgresDecisionLedger):
         run: The batch run that claims; None for a driver.
 
     Attributes:
-        nonce: Of the claim that was sent last, whether an answer came or not.
+        nonce: Nonce of the latest claim, even if its outcome is unknown.
     """
 
     def __init__(self, dsn: str, layout: HomeLayout, *, run: str | None = None) -> None:
@@ -91,14 +90,14 @@ class PostgresHome(PostgresDecisionLedger):
 
     @property
     def layout(self) -> HomeLayout:
-        """The pipeline's tables, with what the home says of them since the claim."""
+        """The pipeline's tables, with what the home said of them at the claim."""
         return self._layout
 
     def claim_epoch(self) -> Epoch:
         """Register the pipeline, create its tables and fence every older driver.
 
-        A pipeline that has changed in nothing but what a start can do becomes the next
-        version with it.
+        If the pipeline has changed only in ways that a start can carry out, the claim
+        also makes it the next version.
 
         Raises:
             ConfigurationError: A table exists with other columns, is another
@@ -128,14 +127,14 @@ class PostgresHome(PostgresDecisionLedger):
                 self._layout.pipeline,
                 nonce=self.nonce,
                 run=self._run,
-                # Whoever has another version put into force meanwhile has an earlier
-                # number, and is seen: nobody is fenced then. Or a later one, and
-                # fences us.
+                # An act may put another version into force meanwhile. If its number is
+                # earlier, the check sees it, and no driver is fenced; if it is later,
+                # the act fences this driver.
                 check=partial(self._judge, connection),
             )
             self._staging = self._staging_area()
-            # Whoever publishes holds this row. Once we have had it, an older driver
-            # can only come after us, and then it finds our claim.
+            # A publish transaction locks this row. Once this transaction has locked it,
+            # an older driver can lock it only afterwards, and then finds the new claim.
             connection.execute(_PUBLISH["begin_settings"])
             row = connection.execute(_PUBLISH["lock_pipeline"], values).fetchone()
             if row is None:
@@ -145,7 +144,7 @@ class PostgresHome(PostgresDecisionLedger):
             judged = self._judge(connection)
             judged.note(connection, epoch=self._claim.epoch, last_sequence=row[1])
             self._read_owed(connection)
-            # Whoever wrote more tables than this version does is fenced by now.
+            # By now, a driver that wrote more tables than this version does is fenced.
             kept = tables_of(self._outputs_here())
             self._owner(connection).release(connection, kept)
             self._staging.create(connection)
@@ -155,7 +154,7 @@ class PostgresHome(PostgresDecisionLedger):
         number = self.claim.pipeline_number
         for session in (self._session, self._reading):
             session.application_name = application_name(number, epoch)
-            # The next transaction opens a session under that name.
+            # The next transaction opens a connection under that name.
             session.close()
         self._buckets = SeenIdBuckets(
             self._session,
@@ -181,7 +180,7 @@ class PostgresHome(PostgresDecisionLedger):
         return self._read("reading the pipeline's progress", read_stored_progress)
 
     def read_newest_epoch(self) -> Epoch:
-        """Return the newest epoch that anybody claimed; 0 if none is kept.
+        """Return the newest claimed epoch; 0 if no claim is kept.
 
         Raises:
             RetryableError: The server is unreachable.
@@ -189,7 +188,7 @@ class PostgresHome(PostgresDecisionLedger):
         return self._read("reading the claims", read_newest_epoch)
 
     def read_newest_driver_claim(self) -> tuple[Epoch, str]:
-        """Return the newest epoch that a driver claimed, and no run or act; its nonce.
+        """Return the newest epoch that a driver claimed, not a run or act; its nonce.
 
         Raises:
             RetryableError: The server is unreachable.
@@ -197,7 +196,7 @@ class PostgresHome(PostgresDecisionLedger):
         return self._read("reading the claims of drivers", read_newest_driver_claim)
 
     def read_hold(self) -> str | None:
-        """Say who keeps a driver from claiming: a pause, or a batch run at work.
+        """Say what keeps a driver from claiming: a pause, or a batch run at work.
 
         Raises:
             RetryableError: The server is unreachable.
@@ -211,11 +210,11 @@ class PostgresHome(PostgresDecisionLedger):
     def register_positions(
         self, starts: Mapping[TopicPartition, StoredPosition]
     ) -> None:
-        """Note where partitions begin that the pipeline has not read before.
+        """Record where to begin partitions that the pipeline has not read before.
 
         Crash:
-            Either all are noted or none; a noted position is only a beginning, so
-            the next start finds what this one would have done.
+            Either all positions are recorded or none. A recorded position is only a
+            beginning, so the next start finds what this one would have done.
         """
 
         def register(connection: psycopg.Connection[TupleRow]) -> None:
@@ -234,7 +233,7 @@ class PostgresHome(PostgresDecisionLedger):
         self._session.run("registering positions", register)
 
     def read_clock_us(self) -> int:
-        """Return the server's time, which all our instants are taken from."""
+        """Return the server's time, from which the driver takes all instants."""
 
         def read(connection: psycopg.Connection[TupleRow]) -> datetime:
             ((instant,),) = connection.execute(_CLAIM["server_clock"])
@@ -246,7 +245,7 @@ class PostgresHome(PostgresDecisionLedger):
     def has_due_timers(self, *, watermark_us: int | None, now_us: int | None) -> bool:
         """Tell whether a timer is due at a watermark and a time of the server's clock.
 
-        None for either, and no timer of its kind is asked for.
+        If either is None, timers of that kind do not count.
 
         Raises:
             RetryableError: The server is unreachable.
@@ -300,7 +299,7 @@ class PostgresHome(PostgresDecisionLedger):
         self._buckets.create(
             tally.buckets,
             live_from_us=self._layout.expired_before_us(plan.watermark_us),
-            # Who brings bounded input can bring it in parts.
+            # The operator can split the bounded input of a batch run instead.
             may_reject=plan.run is None,
         )
         with translated("publishing"):
@@ -319,10 +318,10 @@ class PostgresHome(PostgresDecisionLedger):
         return publication
 
     def tidy(self, *, live_from_us: int | None) -> None:
-        """Forget what no batch needs any more; best effort, and safe at any time.
+        """Remove what no batch needs any more; best effort, and safe at any time.
 
         Drops the seen-ID buckets that end at or before ``live_from_us`` and empties
-        staging. What another session has locked stays as it is for a minute.
+        staging. Tables that another transaction has locked stay for a minute.
         """
         if live_from_us is not None:
             with suppress(RetryableError):
@@ -338,13 +337,13 @@ class PostgresHome(PostgresDecisionLedger):
     def _read(
         self, doing: str, reading: Callable[[psycopg.Connection[TupleRow], str], _T]
     ) -> _T:
-        """Read something of the pipeline, by the connection of whoever plans."""
+        """Read something of the pipeline, over the connection that planning uses."""
         return self._reading.run(
             doing, lambda connection: reading(connection, self._layout.pipeline)
         )
 
     def _staging_area(self) -> StagingArea:
-        """Name what is staged here: for the home itself and for its own branches."""
+        """Return the staging of the home itself and of branches in its database."""
         return StagingArea(
             self._session,
             layout=self._layout,
@@ -360,10 +359,10 @@ class PostgresHome(PostgresDecisionLedger):
     ) -> None:
         connection.execute(_PUBLISH["begin_settings"])
         number, bucket_seconds = register_pipeline(connection, values)
-        # Again under the lock; here nothing is made yet.
+        # The claim checks this again under the lock; here nothing is created yet.
         check_tables_kept(connection, self._layout.pipeline, self._layout.shadows)
         self._judge(connection)
-        # The IDs that were seen are filed in them, whatever horizon there is now.
+        # Seen IDs are filed in buckets of this length, whatever the horizon is now.
         self._layout = replace(self._layout, bucket_seconds=bucket_seconds)
         connection.execute(_CLAIM["create_pipeline_runs"], values)
         outputs = self._outputs_here()
@@ -381,7 +380,7 @@ class PostgresHome(PostgresDecisionLedger):
         return [o for o in self._layout.outputs if here & set(o.branches)]
 
     def _read_owed(self, connection: psycopg.Connection[TupleRow]) -> None:
-        """Note what tables beside the home should hold; nobody else fills them now."""
+        """Note what tables outside of the home should hold; no driver fills them now."""
         beside = [o for o in self._layout.outputs if set(o.branches) - {HOME}]
         owed = read_owed(connection, self._layout.pipeline, beside)
         self._layout = replace(self._layout, owed=owed)
@@ -391,7 +390,7 @@ class PostgresHome(PostgresDecisionLedger):
         return TableOwner(installation=installation, pipeline=self._layout.pipeline)
 
     def _judge(self, connection: psycopg.Connection[TupleRow]) -> JudgedClaim:
-        """Find out whether the pipeline may run so, and what it must know then."""
+        """Check that the pipeline may run so, and adopt what the home says of it."""
         judged = judge_claim(connection, self._asked)
         self._layout = replace(
             judged.held.applied_to(self._asked),

@@ -1,4 +1,4 @@
-"""The publish transaction's share in keyed state: changes of state, and timers."""
+"""The part of the publish transaction that changes keyed state and timers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _SQL = load_statements("sinks.postgres.publish", "keyed.sql")
 
 
 class KeyedMoves:
-    """Changes state and timers to what the voted attempts of phase 2b say.
+    """Changes state and timers as the voted attempts of phase 2b staged it.
 
     Args:
-        voted: What the batch's voters have staged for the publish transaction.
+        voted: The rows that the batch's voters staged for the publish transaction.
     """
 
     def __init__(self, voted: VotedRows) -> None:
         self._voted = voted
 
     def run(self) -> None:
-        """Forget what has expired, then make the changes.
+        """Delete state that has expired, then make the changes.
 
         Raises:
             RetryableError: ``STAGED_ROWS_MISSING``.

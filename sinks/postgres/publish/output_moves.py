@@ -1,7 +1,7 @@
 """Moves a batch's voted rows from staging to the result tables of one transaction.
 
-The home's publish transaction and every branch do the same: append what was staged
-for them, merge their windows, and count that what moved is what was voted for.
+The home's publish transaction and every branch do the same: append the rows staged for
+them, merge their windows, and check that as many rows moved as were voted for.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _SQL = load_statements("sinks.postgres.publish", "publish.sql")
 
 
 class OutputMoves:
-    """The result tables' share of one publish transaction.
+    """The part of one publish transaction that changes result tables.
 
     Args:
-        voted: What the batch's voters have staged for the transaction.
-        clock: Of the transaction, where somebody measures it.
+        voted: The rows that the batch's voters staged for the transaction.
+        clock: The transaction's clock, if it is measured.
 
     Attributes:
-        digests: What the rows are that have been put into tables for good: by output,
-            of its table and of the one of its revisions, as the ledger keeps them.
+        digests: Digests of the rows written for good, as the ledger keeps them: by
+            output, those of its table and of the table of its revisions.
     """
 
     def __init__(self, voted: VotedRows, clock: PublishClock | None = None) -> None:

@@ -3,15 +3,15 @@
 The order of its steps is the protocol's (``sinks.protocol``):
 
 1. lock the pipeline's row, so that publish transactions of one pipeline queue up;
-2. fence and compare the offsets, on what is read under the lock;
+2. fence and compare the offsets, by what is read under the lock;
 3. write the ledger: batch, partitions, outputs; for a batch run, its name and inputs,
    and take away what it replaces;
 4. move the voted rows from staging to their tables and check their number;
 5. merge the windows and settle those that the watermark has passed;
 6. change keyed state and timers to what phase 2b voted for;
 7. advance offsets and watermark;
-8. write down the branches that were prepared in other databases, the decision, the
-   newest rows where the pipeline keeps them, and what the batch has cost;
+8. record the branches that were prepared in other databases, the decision, the newest
+   rows if the pipeline keeps them, and what the batch has cost;
 9. COMMIT, with ``synchronous_commit = on``.
 """
 
@@ -74,7 +74,7 @@ class StagedPublication:
     tally: BatchTally
     #: How often it was staged again without rows that a table refused.
     restagings: int
-    #: Begun for this publication.
+    #: A clock that was begun for this publication.
     clock: PublishClock
 
 
@@ -126,8 +126,8 @@ class PostgresPublication:
             after_sequence=self._plan.after_sequence,
         )
         if self.decision is PublishDecision.ALREADY_COMMITTED:
-            # Locking the row is a write, whose COMMIT waits for the standbys, and so
-            # for the batch before it: they may not have had it when it was found.
+            # Locking the row is a write, so this COMMIT waits until the standbys have
+            # the batch too. They may have lacked it when this driver found it.
             self._commit()
             return
         replaces = self._plan.run is not None and self._plan.run.replaces
@@ -140,7 +140,7 @@ class PostgresPublication:
         )
         self._clocks = self._plan.clocks_after(self._tally)
         watermark_us = self._plan.watermark_after(self._layout.clock_rule, self._tally)
-        # Timers were fired by this very watermark, before the lock was held.
+        # Phase 2b fired timers by this same watermark, before the lock was held.
         assert self._tally.fired_through_us in {None, watermark_us}, (
             "timers were fired by another watermark"
         )
@@ -200,9 +200,9 @@ class PostgresPublication:
         """Commit, with the list of branches.
 
         Crash:
-            Before the server has logged the COMMIT: nothing of the batch is visible,
-            its offsets included, so the next driver reads it again. After: all of it
-            is, and the next driver starts behind it.
+            Before the server has logged the COMMIT, nothing of the batch is visible,
+            not even its offsets, so the next driver reads it again. After that, all of
+            it is visible, and the next driver starts behind it.
         """
         with self._failures("writing the decision"):
             for gid in branches:
@@ -250,7 +250,7 @@ class PostgresPublication:
 
     @contextmanager
     def _failures(self, doing: str) -> Iterator[None]:
-        """Translate what goes wrong; rows that are refused are looked for."""
+        """Translate errors; if a table refused a row, find all refused rows."""
         try:
             yield
         except RowRefusedError as refusal:
@@ -317,7 +317,7 @@ class PostgresPublication:
         ).fetchone()
         assert row is not None
         self._wal_from: str = row[0]
-        #: From the batch's plan until this transaction began.
+        #: Seconds from the batch's plan until this transaction began.
         self._began_after_s: float = row[1] - self._clock.elapsed_s
         for planned in self._plan.ranges:
             seen = self._tally.partitions.get(planned.topic_partition)

@@ -1,4 +1,4 @@
-"""How long the parts of a publish transaction take, and the COMMIT before it."""
+"""Measures the parts of a publish transaction, and the COMMIT before it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from sinks.protocol.measures import Measures
 from sinks.step_clock import Spent, StepClock
 
-#: Of how many batches of a pipeline measures are kept: an hour at 27 batches a second.
+#: Batches of a pipeline whose measures are kept: an hour at 27 batches a second.
 MEASURES_KEPT = 100_000
 
 
 class PublishClock:
     """Measures one publish transaction after the other, each on one thread.
 
-    How long a COMMIT took is known when nothing more can be written with it, so the
-    next batch tells of it.
+    The duration of a COMMIT is known only when nothing more can be written with it, so
+    the next batch records it.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class PublishClock:
         self._began = time.perf_counter()
 
     def spent_on(self, part: str) -> Spent:
-        """Return a context that counts its block's time to a part of it."""
+        """Return a context that adds the time of its block to a part."""
         return self._parts.spent_on(part)
 
     @property

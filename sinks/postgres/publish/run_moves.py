@@ -1,4 +1,4 @@
-"""A batch run's own share of the publish transaction: its name, what it replaces."""
+"""The part of the publish transaction for a batch run: its name, what it replaces."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _SQL = load_statements("sinks.postgres.publish", "publish.sql")
 
 
 class RunMoves:
-    """Notes a run in the ledger, and makes place for its rows.
+    """Records a run in the ledger, and makes room for its rows.
 
     Args:
         connection: In the publish transaction; the caller ends it.
         layout: The pipeline's tables.
         tables: The names of staging and state.
-        tally: What was voted for.
+        tally: The batch's tally.
         run: The run that the batch is.
     """
 
@@ -46,7 +46,7 @@ class RunMoves:
 
     @property
     def corrections(self) -> Corrections | None:
-        """What it takes away, row by row; None if nothing."""
+        """The corrections that remove single rows; None if there are none."""
         id_column = self._layout.corrected_by
         if id_column is None or not self._tally.staged.get(CORRECTION):
             return None
@@ -59,7 +59,7 @@ class RunMoves:
         )
 
     def write(self, voted: VotedRows) -> None:
-        """Note the run behind its batch, and take away what it replaces.
+        """Record the run after its batch, and remove what it replaces.
 
         Raises:
             RetryableError: ``STAGED_ROWS_MISSING``, after a crash of the server.
@@ -74,7 +74,7 @@ class RunMoves:
             self._forget(voted.values)
 
     def _replace_corrected(self, voted: VotedRows) -> int:
-        """Make place for corrections; return how many of them bring no row."""
+        """Make room for corrections; return how many of them bring no row."""
         corrections = self.corrections
         if corrections is None:
             return 0
@@ -101,9 +101,9 @@ class RunMoves:
             )
 
     def _forget(self, values: Mapping[str, object]) -> None:
-        """Take away what batches before have left in tables and catalog, and of time.
+        """Remove what earlier batches left in tables and catalog, and the watermark.
 
-        The ledger keeps their story, and so do dead letters and other events that did
+        Their rows in the ledger stay, and so do dead letters and other events that did
         not become results.
         """
         for output in self._layout.outputs_of(HOME):

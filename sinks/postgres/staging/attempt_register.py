@@ -1,16 +1,17 @@
-"""Tells whose a staged row is, by the transaction that staged it.
+"""Tells which attempt staged a row, by the transaction that staged it.
 
-A task attempt stages in one transaction of each database, whose id Postgres keeps with
-every row (``xmin``). So rows need no column of ours, and Postgres moves them as they
-are. Each transaction begins by writing its attempt into a staging table of its own, the
-register, and publishing reads there which transactions those of the voters are.
+A task attempt stages in one transaction per database, and Postgres keeps the id of the
+transaction with every row (``xmin``). So rows need no extra column, and Postgres moves
+them as they are. Each transaction begins by writing its attempt into a separate staging
+table, the register. The publish transaction looks up there which transactions are those
+of the voters.
 
 The register shares the fate of the rows: one transaction writes both, one TRUNCATE
-empties both, and both are UNLOGGED, so a crash of the server empties both. That is what
-makes the ids safe, since a server that has crashed may give an id away once more, which
-no vote could tell (``docs/adr/0007-rows-belong-to-transactions.md``).
+empties both, and both are UNLOGGED, so a crash of the server empties both. This makes
+the ids safe: after a crash the server may assign an id a second time, which no vote
+could tell (``docs/adr/0007-rows-belong-to-transactions.md``).
 
-Invariants, of one set of staging tables::
+Invariants of one set of staging tables::
 
     a row of an attempt is there => the attempt is in the register
     rows whose xmin is that of an attempt in the register are that attempt's
@@ -39,9 +40,10 @@ ATTEMPT_COLUMNS = (Column(name="attempt", postgres_type="bigint"),)
 def register_attempt(
     connection: psycopg.Connection[TupleRow], names: TableNames, attempt: Attempt
 ) -> None:
-    """Claim all that the transaction at hand will stage for one attempt.
+    """Register the current transaction as the one in which an attempt stages.
 
-    Rows that are staged under a savepoint would have another id, and be nobody's.
+    Rows that are staged under a savepoint would have another id, and belong to no
+    attempt.
 
     Raises:
         psycopg.Error: Staging was dropped, or the server or the connection failed.
@@ -57,10 +59,10 @@ def transactions_of(
     names: TableNames,
     attempts: Sequence[Attempt],
 ) -> list[str]:
-    """Return the ids of the transactions that some attempts have staged in.
+    """Return the ids of the transactions in which some attempts staged.
 
-    They hold for the transaction at hand, whose own is among them, and not after it: a
-    crash of the server may come in between.
+    The id of the current transaction is among them. Use the ids only until it ends,
+    because the server may crash after that.
 
     Raises:
         psycopg.Error: Staging was dropped, or the server or the connection failed.

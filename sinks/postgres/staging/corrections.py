@@ -1,8 +1,8 @@
-"""What an upsert run takes away: rows of earlier events that its own events correct.
+"""Removes the rows of earlier events that the events of an upsert run correct.
 
-Tasks stage the IDs of the events that correct others. In the publish transaction, ahead
-of the batch's own rows, every row under these IDs leaves the append tables, and its
-position goes to the ledger.
+Tasks stage the IDs of the events that correct others. Before it writes the batch's own
+rows, the publish transaction deletes every row under these IDs from the append tables
+and records its position in the ledger.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ CORRECTION = "correction"
 
 
 def correction_columns(id_column: Column) -> tuple[Column, ...]:
-    """Return what tasks stage of each correction.
+    """Return the columns that tasks stage for each correction.
 
-    The ID as the append tables have it, as people search for it, and whether the
-    pipeline's conditions leave the event out, so that no row comes for those that go.
+    They are the ID as the append tables hold it, the ID as people search for it, and
+    whether the pipeline's conditions leave the event out. If they do, no row replaces
+    the ones that are deleted.
     """
     return (
         Column(name="id", postgres_type=id_column.postgres_type),
@@ -54,10 +55,10 @@ class Corrections:
 
     Attributes:
         connection: In the publish transaction, or in one that looks for refused rows.
-        pipeline: Whose rows may be taken away.
+        pipeline: The pipeline whose rows may be deleted.
         id_column: The append tables' column that holds the ID.
-        tables: The names of staging.
-        attempts: Those that voted.
+        tables: Names of the staging tables.
+        attempts: The attempts that voted.
     """
 
     connection: psycopg.Connection[TupleRow]
@@ -67,14 +68,14 @@ class Corrections:
     attempts: Sequence[Attempt]
 
     def count(self) -> StagedCorrections:
-        """Count what is staged, which a crash of the server may have emptied."""
+        """Count the staged rows, which a crash of the server may have removed."""
         statement = _SQL["count_corrections"].format(staging=self._staging)
         row = self.connection.execute(statement, self._values).fetchone()
         assert row is not None
         return StagedCorrections(*row)
 
     def replace(self, table: str, sequence: object) -> None:
-        """Take the former rows out of an append table, and note their positions.
+        """Delete the earlier rows from an append table, and record their positions.
 
         Crash:
             Part of the publish transaction: it is done with the batch, or not at all.
@@ -84,7 +85,7 @@ class Corrections:
         self.connection.execute(statement, {**self._values, **place})
 
     def delete(self, table: str) -> None:
-        """Take the former rows out, in a transaction that will be rolled back."""
+        """Delete the earlier rows, in a transaction that will be rolled back."""
         self.connection.execute(self._deletion(table), self._values)
 
     @property
@@ -110,7 +111,7 @@ class Corrections:
         former_id: sql.Composable = sql.Identifier("former", self.id_column.name)
         staged_id: sql.Composable = sql.Identifier("correction", "id")
         if types[self.id_column.name] != self.id_column.postgres_type:
-            # The user's own type; what both of them mean is their text.
+            # The user chose another type for the column, so compare the IDs as text.
             former_id = sql.SQL("{}::text").format(former_id)
             staged_id = sql.SQL("{}::text").format(staged_id)
         return _SQL["delete_corrected"].format(

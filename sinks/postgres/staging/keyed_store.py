@@ -1,8 +1,8 @@
 """What a task of phase 2b reads: staged events, the state of their keys, due timers.
 
-Nothing of it changes until the batch is published: staging is voted for, and state
-and timers change in publish transactions of this driver only. One that is superseded
-may read anything; its votes come to nothing.
+These do not change until the batch is published: the events are staged and voted for,
+and only publish transactions of this driver change state and timers. A superseded
+driver may read anything, because its votes have no effect.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class KeyedStore:
         connection: To the home.
         pipeline: Its name.
         output: The output.
-        watermark: After the batch; what expires by then is gone.
+        watermark: The watermark after the batch; state that expires by then is gone.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class KeyedStore:
         self._values = {
             "pipeline": pipeline,
             "output_table": output.table,
-            # Without a watermark nothing has a term, and no such timer is due.
+            # Without a watermark no state has an expiry, and no such timer is due.
             "watermark": watermark,
         }
 
@@ -93,8 +93,8 @@ class KeyedStore:
         """Read the timers of some shards that are due, by key and time.
 
         Args:
-            shards: Whose timers.
-            now: By the server's clock; None, and timers of the clock are left.
+            shards: The shards whose timers are read.
+            now: The server's time. If None, timers of the server's clock are left out.
         """
         with translated("reading timers"):
             rows = self._connection.execute(

@@ -35,10 +35,10 @@ from sinks.protocol.votes import BatchTally
 
 _SQL = load_statements("sinks.postgres.staging", "rejections.sql")
 
-#: A table that refuses more rows of one batch than this is wrong, not its rows.
+#: A table that refuses more rows of one batch than this is wrong; its rows are not.
 REJECTED_ROWS_MAX = 10_000
-#: A table that takes none of a batch of so many, and says nothing, has a trigger that
-#: is not about rows: it puts them elsewhere.
+#: If a table silently skips a whole batch of at least this many rows, its trigger does
+#: not judge rows but puts them elsewhere.
 SKIPPED_BATCH_MIN = 100
 
 
@@ -53,8 +53,8 @@ def find_rejected(  # noqa: PLR0913 - all of a transaction
 ) -> list[RejectedRow]:
     """Find every row of a branch that an append output refuses; leaves nothing behind.
 
-    Empty when no single row is to blame. The rows that ``corrections`` take away are
-    no reason to refuse one.
+    The result is empty if no single row is to blame. The rows that ``corrections``
+    delete are no reason to refuse one.
 
     Raises:
         ConfigurationError: ``TABLE_REFUSES_ROWS``.
@@ -92,7 +92,7 @@ def explain_refusal(  # noqa: PLR0913 - all of a transaction
     """Say why a result table refused a row of a branch; leaves nothing behind.
 
     Returns:
-        The rows that are to blame; or, if none is, what else it was.
+        The rows that are to blame; or, if no single row is, the translated error.
 
     Raises:
         ConfigurationError: ``TABLE_CHANGED``, ``TABLE_REFUSES_ROWS`` or
@@ -179,7 +179,7 @@ class _RejectionSearch:
             abandon(self._connection)
 
     def _refused_among(self, ranges: list[tuple[int, int]]) -> dict[int, psycopg.Error]:
-        """Insert what goes in of some ranges; return the other rows with the reason."""
+        """Insert the rows of some ranges; return the refused ones with the reason."""
         refused: dict[int, psycopg.Error] = {}
         # An explicit stack instead of recursion; the lower half comes first, so that
         # of two rows in conflict the later one is refused.
@@ -232,7 +232,7 @@ class _RejectionSearch:
 
 
 def check_takes_any(output: Output, rows: int, refusal: psycopg.Error) -> None:
-    """Give up on a table that takes no row, and refuses none.
+    """Give up on a table that takes no row and raises no error.
 
     Raises:
         ConfigurationError: ``TABLE_SKIPS_ROWS``.
@@ -244,7 +244,7 @@ def check_takes_any(output: Output, rows: int, refusal: psycopg.Error) -> None:
 
 
 def check_number(output: Output, refused: int, refusal: psycopg.Error) -> None:
-    """Give up on a table that refuses too much.
+    """Give up on a table that refuses too many rows.
 
     Raises:
         ConfigurationError: ``TABLE_REFUSES_ROWS``.

@@ -1,9 +1,9 @@
 """Copies rows straight into a result table, as tasks do at least once.
 
-A table may refuse some of the rows. COPY names the first only and takes none, so the
-others are found by bisection: a part that goes in stays in, one that does not is
-halved, down to single rows. Everything is rolled back at the end, and the task, which
-has all the rows at hand, writes again without those that are refused.
+A table may refuse some of the rows. COPY then takes no row and names only the first
+refused one, so bisection finds the others: a part that goes in stays in, and one that
+does not is halved, down to single rows. Everything is rolled back at the end. The task,
+which still has all rows, then writes again without the refused ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ResultCopy:
 
     Args:
         connection: In that transaction; the caller ends it.
-        output: Whose table has columns of exactly the output's types.
+        output: An output whose table has columns of exactly the output's types.
     """
 
     def __init__(
@@ -50,11 +50,12 @@ class ResultCopy:
         """Copy all rows, whose columns are in the order of the output's.
 
         Raises:
-            RowsRejectedError: The table refuses these; roll back, and copy the others.
+            RowsRejectedError: The table refuses these rows; roll back, and copy the
+                others.
             ConfigurationError: ``TABLE_REFUSES_ROWS`` or ``TABLE_SKIPS_ROWS``: too
                 many to be the rows' fault; ``TABLE_CHANGED``.
             RetryableError: The server or the connection failed.
-            FatalError: It refused for another reason.
+            FatalError: The table refused rows for another reason.
 
         Crash:
             Nothing is in the table before the caller commits.
@@ -67,7 +68,7 @@ class ResultCopy:
             if refusal is None:
                 return
             check_takes_any(self._output, rows.num_rows, refusal)
-            # What was copied so far is copied again in any case.
+            # This check rolls back; the rows that were copied are copied again below.
             check_unchanged(self._connection, [self._output])
             self._connection.execute(_PUBLISH["check_deferred_constraints"])
             refused = list(self._find_refused(rows))

@@ -1,13 +1,13 @@
 """Staging: where tasks put a batch's rows before anything is decided.
 
 Staging tables are UNLOGGED and belong to one driver's epoch. There are two sets of
-them, which batches take turns with. Every row belongs to the
-task attempt whose transaction copied it (``attempt_register``), and publishing moves
-only the rows of attempts that voted. So rows of a zombie, of a speculative copy or of a
-crashed batch can lie here without harm until their schema is dropped.
+them, used by alternate batches. Every row belongs to the task attempt whose transaction
+copied it (``attempt_register``), and publishing moves only the rows of attempts that
+voted. So rows of a zombie, of a speculative copy or of a crashed batch can stay here
+without harm until their schema is dropped.
 
-A crash of the server empties UNLOGGED tables. Publishing notices that rows which were
-voted are missing, and the batch is staged again.
+A crash of the server empties UNLOGGED tables. Publishing then notices that voted rows
+are missing, and the batch is staged again.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _EVENT_POSITION = (
     Column(name="kafka_offset", postgres_type="bigint"),
 )
 
-#: Staging tables that every pipeline has, with the columns that tasks fill. Their
-#: names are those of the tables that the rows are moved to.
+#: Staging tables that every pipeline has, with the columns that tasks fill. Each has
+#: the name of the table that its rows are moved to.
 EVENT_LOGS: Mapping[str, tuple[Column, ...]] = {
     "dead_letter": (
         *_EVENT_POSITION,
@@ -112,7 +112,7 @@ def staging_tables(
 
 
 def append_targets(layout: HomeLayout, branch: str = HOME) -> dict[str, str]:
-    """Name the result tables that staged rows go to as they are, by staging table."""
+    """Map staging tables to the result tables that take their rows unchanged."""
     return {
         staged_for(output.staging_table, branch): output.table
         for output in layout.outputs_of(branch)
@@ -128,14 +128,14 @@ def create_staging(
     epoch: Epoch,
     installation: str | None = None,
 ) -> None:
-    """Create staging tables of an epoch, their columns in the order that is given.
+    """Create the staging tables of an epoch, with their columns in the given order.
 
     The caller commits.
     """
     name = staging_schema(pipeline_number, epoch, installation=installation)
     schema = sql.Identifier(name)
-    # Whatever has this name is left from a ledger that is no longer there: a claim
-    # is nobody else's.
+    # A schema of this name is left from a ledger that no longer exists, because no
+    # other driver has this claim.
     connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(schema))
     connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema))
     all_tables = {ATTEMPTS: ATTEMPT_COLUMNS, **tables}
@@ -159,15 +159,15 @@ def arranged(
     columns: tuple[Column, ...],
     target: str | None,
 ) -> Sequence[Column]:
-    """Put a staging table's columns into the order that rows are best moved from.
+    """Put a staging table's columns into the order from which rows move fastest.
 
-    Where they are exactly those of the target, in its order, Postgres moves a row
-    whole; else it takes each apart.
+    If they are exactly those of the target, in its order, Postgres moves each row
+    whole; otherwise it takes each row apart.
 
     Args:
-        connection: To the database of both.
-        columns: The staging table's.
-        target: The table that rows go to as they are, if they do.
+        connection: To the database of both tables.
+        columns: The staging table's columns.
+        target: The table that takes the rows unchanged, if there is one.
     """
     if target is None:
         return packed(columns)
@@ -182,17 +182,17 @@ def arranged(
 class StagingWriter:
     """Copies one task attempt's rows to one database, all in one transaction.
 
-    Used as a context manager, with no savepoint around what it copies. Leaving it
-    normally commits; the vote may be given only after that.
+    Use it as a context manager, with no savepoint around the copies. Leaving it
+    normally commits; the task may vote only after that.
 
     Args:
         connection: To that database.
-        names: Of the batch's tables there.
-        attempt: Whose rows these are.
+        names: Names of the batch's tables there.
+        attempt: The attempt that the rows belong to.
 
     Crash:
         Before the commit nothing is staged. After it the rows are staged but not
-        voted for, and nobody will ever move them.
+        voted for, so no publish transaction will ever move them.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class StagingWriter:
             abandon(self._connection)
 
     def copy(self, table: str, columns: tuple[Column, ...], rows: pa.Table) -> None:
-        """Copy an Arrow table, whose columns stand in the order of ``columns``.
+        """Copy an Arrow table, whose columns are in the order of ``columns``.
 
         Raises:
             RetryableError: The server or the connection failed.
@@ -254,10 +254,10 @@ class StagingWriter:
                 ``ResultCopy.run`` do.
 
         Crash:
-            Before the commit nothing is in the table. After it the rows are, whether
-            or not their batch is ever published: at least once. A crash of the server
-            may take a commit back that did not wait for the disk, but then it has
-            emptied staging, so publishing misses the receipt.
+            Before the commit nothing is in the table. After it the rows are there,
+            whether or not their batch is ever published: at least once. A crash of the
+            server may undo a commit that did not wait for the disk, but it also
+            empties staging, so publishing misses the receipt.
         """
         receipt = pa.table({COPIED_ROWS.name: pa.array([rows.num_rows], pa.int64())})
         self.copy(output.staging_table, output.staging_columns, receipt)

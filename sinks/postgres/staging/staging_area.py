@@ -1,4 +1,4 @@
-"""The staging schemas of one pipeline in one database: made, emptied, dropped."""
+"""Creates, empties and drops the staging schemas of one pipeline in one database."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from sinks.protocol.in_doubt import Claim
 
 _SQL = load_statements("sinks.postgres.ledger", "claim.sql")
 
-#: Staging is emptied once it holds this many rows. Small batches leave their rows
-#: lying, because a TRUNCATE costs more than skipping them.
+#: Staging is emptied once it holds more rows than this. Small batches leave their rows
+#: in place, because a TRUNCATE costs more than skipping them.
 STAGED_ROWS_KEPT = 50_000
 
 
@@ -39,8 +39,8 @@ class StagingArea:
     Args:
         session: To that database.
         layout: The pipeline's tables.
-        branches: Whose rows are staged here.
-        claim: The driver's.
+        branches: The branches whose rows are staged here.
+        claim: The driver's claim.
         is_home: Whether it is the home database.
     """
 
@@ -63,12 +63,12 @@ class StagingArea:
             self._tables |= staging_tables(layout, branch)
             self._targets |= append_targets(layout, branch)
         self._installation = None if is_home else claim.installation
-        #: Rows that are of no use any more, by table, in each set.
+        #: For each set, the number of rows by table that are no longer needed.
         self._rows: list[Counter[str]] = [Counter() for _ in range(STAGING_SETS)]
         self._newest = 0
 
     def create(self, connection: psycopg.Connection[TupleRow]) -> None:
-        """Create the tables, empty, where result tables are; the caller commits."""
+        """Create empty tables, once the result tables exist; the caller commits."""
         create_staging(
             connection,
             {
@@ -83,9 +83,9 @@ class StagingArea:
     def note_published(
         self, sequence: int, staged: Mapping[str, int], *, attempts: int
     ) -> None:
-        """Remember that a batch's rows, counted by table, are of no use any more.
+        """Remember that a batch's rows, counted by table, are no longer needed.
 
-        Each attempt has a row in the register, whether it has others or not.
+        Each attempt has a row in the register, even if it has no other rows.
         """
         self._newest = sequence % STAGING_SETS
         rows = self._rows[self._newest]
@@ -93,14 +93,14 @@ class StagingArea:
         rows[ATTEMPTS] += attempts
 
     def tidy(self) -> None:
-        """Empty what was filled of the set that was published last, if it is enough.
+        """Empty the filled tables of the set published last, if it has enough rows.
 
-        Any other set may be the next batch's, which is staged meanwhile, also one that
-        could not be emptied after its own batch. Empty tables are left alone, each of
-        which would be given new files.
+        The other set may already hold the next batch, so it is left alone, even if it
+        could not be emptied after its own batch. Empty tables are left alone too,
+        because TRUNCATE would give each of them new files.
 
-        Where somebody else has a lock on them they stay, until the next batch from
-        this set that is a minute later or more.
+        If another transaction has a lock on them, the tables stay as they are, until
+        the next batch of this set that comes a minute later or more.
 
         Raises:
             RetryableError: The server is unreachable.
@@ -112,11 +112,11 @@ class StagingArea:
             rows.clear()
 
     def drop_superseded(self) -> None:
-        """Drop staging of older epochs; one that is locked waits for a later start.
+        """Drop staging of older epochs; if it is locked, a later start drops it.
 
-        Newer ones stay: a driver that is superseded while it starts would take the
-        tables from under its successor. What a restore left behind under a number
-        that is yet to come goes when its turn comes.
+        Staging of newer epochs stays: otherwise a driver that is superseded while it
+        starts would drop its successor's tables. A restore may leave staging of an
+        epoch that is yet to come; the claim of that epoch drops it.
         """
         own = staging_schema(
             self._pipeline_number, self._epoch, installation=self._installation

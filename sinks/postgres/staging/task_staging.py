@@ -1,4 +1,4 @@
-"""Where one task attempt stages: in the home, and in every database it has rows for."""
+"""Stages one task attempt in the home, and in every database that it has rows for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sinks.postgres.staging.staging import StagingWriter
 
 
 class TakesRows(Protocol):
-    """Takes what a task makes of its events: staging, or whoever looks at the rows."""
+    """Takes the rows that a task makes of its events: staging, or a reader of them."""
 
     def copy(
         self, branch: str, table: str, columns: tuple[Column, ...], rows: pa.Table
@@ -30,16 +30,16 @@ class TakesRows(Protocol):
 class TaskStaging:
     """Copies one task attempt's rows to the databases of the branches they belong to.
 
-    Used as a context manager. Leaving it normally commits in every database; the vote
-    may be given only after that.
+    Use it as a context manager. Leaving it normally commits in every database; the task
+    may vote only after that.
 
     Args:
-        open_writer: Opens the writer of a database; asked for the home at once, and
-            for another with the first rows for it.
+        open_writer: Opens the writer of a database; called for the home at once, and
+            for any other database with the first rows for it.
 
     Crash:
-        Between two commits some databases hold rows that nobody voted for; nobody
-        will ever move them.
+        Between two commits some databases hold rows without a vote, which no publish
+        transaction will ever move.
     """
 
     def __init__(self, open_writer: Callable[[str], StagingWriter]) -> None:

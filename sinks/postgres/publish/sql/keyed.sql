@@ -62,7 +62,7 @@ SELECT
     )
 
 -- name: drop_expired
--- Nobody sees them any more, so the rest may wait for the next batch.
+-- No task reads expired state, so rows beyond the limit can wait for the next batch.
 DELETE FROM tallyweir.keyed_state
 WHERE ctid = ANY(ARRAY(
     SELECT ctid

@@ -3,12 +3,12 @@
 -- name: begin_settings
 SELECT set_config('lock_timeout', '30s', true),
        set_config('statement_timeout', '0', true),
-       -- A driver that is paused in here must not keep its successor waiting.
+       -- A driver that stalls in the transaction must not keep its successor waiting.
        set_config('idle_in_transaction_session_timeout', '30s', true),
        set_config('synchronous_commit', 'on', true)
 
 -- name: lock_pipeline
--- NO KEY, because a claim's foreign key takes a share of this row: it must not wait.
+-- NO KEY, because a claim's foreign key locks this row FOR KEY SHARE and must not wait.
 SELECT watermark, last_sequence
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s
@@ -39,7 +39,7 @@ VALUES (
     ),
     clock_timestamp()
 )
--- How far the server's WAL has come tells how much the rest of the batch writes.
+-- From the WAL position, insert_measures tells how much the rest of the batch writes.
 RETURNING pg_current_wal_insert_lsn()::text,
           extract(epoch FROM published_at - planned_at)::float8
 
@@ -75,12 +75,12 @@ VALUES (%(pipeline)s, %(run)s, %(partition)s, %(name)s, %(checksum)s)
 
 -- name: delete_rows
 -- Not TRUNCATE, which keeps readers waiting until the COMMIT, and shows an empty table
--- to a snapshot that is older than it.
+-- to older snapshots.
 DELETE FROM {table}
 
 -- name: await_merge
--- What a merge is about to show would not be seen by the DELETE that follows. Its last
--- step takes this lock too (chunks.sql).
+-- The DELETE that follows would not see what a merge is about to commit. The last step
+-- of a merge takes this lock too (chunks.sql).
 SELECT pg_advisory_xact_lock(7255946, pipeline_number)
 FROM tallyweir.pipeline
 WHERE pipeline = %(pipeline)s
@@ -100,8 +100,8 @@ FROM {staging}
 WHERE xmin = ANY(%(transactions)s::xid[])
 
 -- name: delete_corrected
--- Rows of earlier events, by the IDs of those that correct them. Rows of topics that the
--- pipeline never read are another's.
+-- Deletes rows of earlier events, by the IDs of the events that correct them. Rows of
+-- topics that the pipeline never read are not its own, and stay.
 DELETE FROM {target} AS former
 USING {staging} AS correction
 WHERE correction.xmin = ANY(%(transactions)s::xid[])
@@ -115,7 +115,7 @@ RETURNING former.kafka_topic, former.kafka_partition, former.kafka_offset,
           correction.event_id
 
 -- name: note_replaced
--- A position that is noted already is one that somebody has put back by hand.
+-- If the position was recorded before, a person has put its row back by hand.
 WITH gone AS ({deletion})
 INSERT INTO tallyweir.replaced_row (
     pipeline, output_table, kafka_topic, kafka_partition, kafka_offset, sequence,
@@ -158,7 +158,7 @@ WHERE pipeline = %(pipeline)s
 SET CONSTRAINTS ALL IMMEDIATE
 
 -- name: insert_measures
--- One row comes and one goes. WAL that others have written meanwhile is counted too.
+-- Adds one row and deletes one. WAL that others write meanwhile is counted too.
 WITH forgotten AS (
     DELETE FROM tallyweir.batch_measures
     WHERE pipeline = %(pipeline)s
@@ -175,7 +175,7 @@ VALUES (
 )
 
 -- name: keep_samples
--- Of each step those of the last batch that had any.
+-- Keeps for each step the samples of the last batch that had any.
 INSERT INTO tallyweir.sample (pipeline, step, output_table, sequence, redacted, rows)
 SELECT %(pipeline)s, step, output_table, %(sequence)s, redacted, rows
 FROM jsonb_to_recordset(%(steps)s::jsonb)
@@ -202,7 +202,7 @@ CROSS JOIN LATERAL (
 ) AS newest
 
 -- name: count_dead_letters
--- After the commit, for whoever watches the driver.
+-- Runs after the commit, for the driver's metrics.
 SELECT reason, count(*)
 FROM tallyweir.dead_letter
 WHERE pipeline = %(pipeline)s

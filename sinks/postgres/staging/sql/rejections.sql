@@ -1,7 +1,7 @@
 -- name: bisection_settings
 SELECT set_config('lock_timeout', '30s', true),
        set_config('statement_timeout', '0', true),
-       -- Rows that were tried hold their keys: a successor must not wait for those of a
+       -- Tried rows hold their keys, and a successor must not wait for the keys of a
        -- driver that is gone.
        set_config('idle_in_transaction_session_timeout', '30s', true)
 

@@ -1,4 +1,4 @@
--- What tasks stage, and whose it is.
+-- What tasks stage, and which attempt each row belongs to.
 
 -- name: begin_staging
 -- Staged rows need not survive a crash, so no commit waits for the disk.
@@ -10,8 +10,8 @@ INSERT INTO {attempts} (attempt)
 VALUES (%(attempt)s)
 
 -- name: transactions_of
--- Those that the attempts have staged in, and this one: publishing puts stored windows
--- beside staged ones, and changes what is staged of sessions.
+-- Returns the transactions in which the attempts staged, and this one: publishing adds
+-- stored windows to the staged ones, and changes staged sessions.
 SELECT xmin::text
 FROM {attempts}
 WHERE attempt = ANY(%(attempts)s)
@@ -19,7 +19,7 @@ UNION ALL
 SELECT pg_current_xact_id()::xid::text
 
 -- name: columns_in_order
--- Dropped columns too, since rows have a place for them.
+-- Includes dropped columns, since rows still have a place for them.
 SELECT attname::text, format_type(atttypid, atttypmod)
 FROM pg_attribute
 WHERE attrelid = to_regclass(%(table)s)
