@@ -15,7 +15,7 @@ from sinks.postgres.audit.receipt import judge, not_applicable
 
 
 def check_branches(found: Observation) -> tuple[Check, ...]:
-    """Hold decisions, markers and rows of the participants against one another."""
+    """Compare the decisions, markers and rows of the participants with one another."""
     if not found.decided and not found.markers:
         why = "one database prepares nothing"
         return (
@@ -26,7 +26,7 @@ def check_branches(found: Observation) -> tuple[Check, ...]:
 
 
 def _check_decisions(found: Observation) -> Check:
-    """I7: what was decided is committed, once; nothing is committed undecided."""
+    """I7: each decided branch is committed once; no other branch is committed."""
     decided = {
         (branch.database, branch.sequence, branch.gid) for branch in found.decided
     }

@@ -22,12 +22,12 @@ from sinks.postgres.audit.receipt import judge
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witnesses:
-    """Who else knows of decisions.
+    """Evidence of decisions from outside of the ledger.
 
     Attributes:
-        seen: Batches that snapshots showed while the run was on.
+        seen: Batches that snapshots showed during the run.
         changed: Batches that two snapshots showed differently.
-        told: Batches that drivers said to have published.
+        told: Batches that drivers reported as published.
     """
 
     seen: Mapping[int, SeenBatch]
@@ -38,7 +38,7 @@ class Witnesses:
 def check_ledger(
     sent: Sent, found: Observation, witnesses: Witnesses
 ) -> tuple[Check, ...]:
-    """Hold the ledger against itself, the tables, the records and the witnesses."""
+    """Compare the ledger with itself, the tables, the records and the witnesses."""
     return (
         _check_offsets(found),
         _check_one_decision(found),
@@ -104,7 +104,7 @@ def _check_one_decision(found: Observation) -> Check:
 
 
 def _check_decisions(found: Observation, witnesses: Witnesses) -> Check:
-    """I7: nothing is there undecided, and nothing decided is ever lost."""
+    """I7: all rows belong to a decided batch, and no decided batch is ever lost."""
     decided = {batch.sequence: batch for batch in found.batches}
     finder = RangeFinder(found.ranges)
     violations = [
@@ -161,7 +161,7 @@ def _check_epochs(found: Observation, witnesses: Witnesses) -> Check:
 
 
 def _check_conservation(sent: Sent, found: Observation) -> Check:
-    """I10: a batch read what Kafka had in its ranges, and all of it is there."""
+    """I10: a batch read what Kafka had in its ranges, and accounts for all of it."""
     finder = RangeFinder(found.ranges)
     counts: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
 
@@ -219,7 +219,7 @@ class RangeFinder:
 
 
 def _by_partition(ranges: Sequence[LedgerRange]) -> dict[int, list[LedgerRange]]:
-    """Sort the ranges that hold offsets by where they begin."""
+    """Sort the ranges that are not empty by their first offset, for each partition."""
     parts: dict[int, list[LedgerRange]] = defaultdict(list)
     for part in ranges:
         if part.until_offset > part.from_offset:

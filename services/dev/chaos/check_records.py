@@ -1,6 +1,6 @@
-"""Invariants about records: each counts once, as what it is, and nothing else does.
+"""Invariants about records: each counts once, as what it is, and nothing else counts.
 
-Pure: what was sent on one side, what was found on the other.
+Pure functions that compare what was sent with what was found.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ BROKEN_RULE = "NEGATIVE"
 def check_records(
     sent: Sent, found: Observation, *, broken_rule: str = BROKEN_RULE
 ) -> tuple[Check, ...]:
-    """Hold every record against the tables.
+    """Compare every record with the tables.
 
     Args:
-        sent: By place.
-        found: What became of it.
+        sent: The records that were sent, by place.
+        found: What the databases hold.
         broken_rule: The reason code of the pipeline's own rule.
     """
     return (
@@ -54,7 +54,7 @@ def _check_each_event_once(sent: Sent, found: Observation) -> Check:
 
 
 def _check_sources(sent: Sent, found: Observation) -> Check:
-    """I2: no result without the record that it names, committed and good."""
+    """I2: each result names a record that is committed and good."""
     violations = []
     for row in found.rows:
         source = sent.get(row.place)
@@ -88,7 +88,7 @@ def _check_payloads(sent: Sent, found: Observation) -> Check:
 
 
 def _check_dead_letters(sent: Sent, found: Observation, broken_rule: str) -> Check:
-    """I11: each bad record is a dead letter exactly once, and for its own reason."""
+    """I11: each bad record is a dead letter exactly once, for the right reason."""
     bad = {
         place: record
         for place, record in sent.items()

@@ -1,4 +1,4 @@
-"""The invariant about windows: their totals are those of the events, recounted."""
+"""The invariant about windows: their totals equal a recount of the events."""
 
 from __future__ import annotations
 

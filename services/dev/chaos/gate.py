@@ -1,8 +1,8 @@
-"""How far sending may run ahead of the faults.
+"""Limits how far sending may run ahead of the faults.
 
-A fault must meet a driver at work, so there must be something to read when it comes;
-and the stream must last until the last fault. So the senders wait at a mark, which the
-nemesis moves on.
+A fault must hit a driver at work, so there must be records to read when it comes, and
+the stream must last until the last fault. So the senders wait at a mark, which the
+nemesis moves forward.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ class Gate:
         return self._open_until
 
     def open_to(self, records: int) -> None:
-        """Move the mark, unless it is further on already."""
+        """Move the mark forward, unless it is already further on."""
         with self._moved:
             self._open_until = max(self._open_until, records)
             self._moved.notify_all()
 
     def close(self) -> None:
-        """Send everybody home: nothing more is to be sent."""
+        """Release all senders, and let them send nothing more."""
         with self._moved:
             self._is_closed = True
             self._moved.notify_all()
 
     def await_turn(self, before: int) -> bool:
-        """Wait until what comes after so many records may be sent.
+        """Wait until the mark allows to send what follows so many records.
 
         Returns:
-            False when nothing more is to be sent.
+            False if nothing more is to be sent.
         """
         with self._moved:
             self._moved.wait_for(lambda: self._is_closed or before < self._open_until)

@@ -1,6 +1,6 @@
-"""Carries a plan out: waits for each fault's moment, and makes sure that it hit.
+"""Carries out a plan: waits for each fault's moment, and makes sure that it hit.
 
-A fault counts when what it hit was alive and at work; otherwise it is tried again.
+A fault counts if its target was alive and at work; otherwise it is tried again.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _MID_BATCH_WAIT_S = 10.0
 _CUT_WAIT_S = 20.0
 _POLL_S = 0.05
 _STOP_DEADLINE_S = 30.0
-#: A checkpoint is old when so many batches have passed since it was copied.
+#: A checkpoint is old once the driver has published this many batches after the copy.
 _BATCHES_TO_AGE = 2
 _WORKER_MARK = "spark_jobs.engine.python_daemon"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverDeath:
-    """A driver that stopped working at the nemesis's hand.
+    """A driver that the nemesis stopped.
 
     Attributes:
-        at: When, by the wall clock.
+        at: The time of its death, by the wall clock.
         epoch: Its epoch.
     """
 
@@ -48,12 +48,12 @@ class DriverDeath:
 
 @dataclass(slots=True, kw_only=True)
 class Harm:
-    """What was done.
+    """What the nemesis has done.
 
     Attributes:
         kinds: Faults that hit, by kind.
-        deaths: Of drivers.
-        missed: Faults that hit nothing and were tried again.
+        deaths: Deaths of drivers.
+        missed: Number of times that a fault hit nothing and was tried again.
     """
 
     kinds: Counter[Kind] = field(default_factory=Counter)
@@ -65,12 +65,12 @@ class Nemesis:
     """Injects the faults of a plan.
 
     Args:
-        world: Where.
-        plan: What, and when.
-        supervisor: Of the drivers.
+        world: The world that suffers the faults.
+        plan: The faults and their moments.
+        supervisor: The supervisor of the drivers.
         gate: Lets the senders go on as the faults come.
         read_progress: Counts the records that the pipeline has read.
-        tell: Who wants to know.
+        tell: Called with a line for each fault that hit.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 (each is another part of the world)
@@ -123,12 +123,12 @@ class Nemesis:
         raise _stuck(f"{injection} found nothing to hit", self._supervisor)
 
     def _give_work(self, records: int) -> None:
-        """Let the senders go on when all that they may send was read."""
+        """Let the senders go on, if the pipeline has read all that they may send."""
         if self._read_progress() >= self._gate.open_until:
             self._gate.open_to(self._gate.open_until + max(1, records))
 
     def _hit(self, injection: Injection, driver: Driver) -> bool:
-        """Do a fault; tell whether it met something alive and at work."""
+        """Carry out a fault; tell whether its target was alive and at work."""
         in_place = injection.in_place
         actions: dict[Kind, Callable[[], bool]] = {
             Kind.DRIVER_KILL: lambda: self._kill(driver),
@@ -187,7 +187,8 @@ class Nemesis:
     def _kill_worker(self, driver: Driver) -> bool:
         """Kill one of the Python processes that stage rows.
 
-        Where the driver stages by itself, one that has them takes over from it first.
+        If the driver stages rows itself, start a driver with such processes instead,
+        which takes over.
         """
         if not driver.has_tasks:
             self._await_start(self._supervisor.start_driver())
@@ -210,7 +211,7 @@ class Nemesis:
         return True
 
     def _stop_postgres(self, database: str) -> bool:
-        """Stop a server as a crash does: SIGQUIT makes it leave without a word."""
+        """Stop a server as a crash does: on SIGQUIT it exits without a checkpoint."""
         server = self._world.servers[database]
         process = server.daemon.find()
         if process is None or not _kill_process(process, signal.SIGQUIT):
@@ -263,12 +264,12 @@ class Nemesis:
         while time.monotonic() < deadline:
             if proxy.await_cut(_CUT_WAIT_S / 10):
                 return True
-            # Batches must go on coming for one to be cut.
+            # The driver needs new batches, so that one of them can be cut.
             self._give_work(self._plan.batch_offsets_max)
         return proxy.disarm()
 
     def _await_progress(self, records: int) -> None:
-        """Wait until the pipeline has read so many records."""
+        """Wait until the pipeline has read this many records."""
         last, since = -1, time.monotonic()
         while (now := self._read_progress()) < records:
             if now > last:
@@ -296,12 +297,12 @@ def _checkpoints(driver: Driver) -> Path:
 
 
 def _delete(directory: Path) -> None:
-    # A driver may be writing into it; what it makes again is its own affair.
+    # A driver may be writing into it, and may create some of its files again.
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def _copy(source: Path, target: Path) -> bool:
-    """Copy a directory that may change meanwhile; tell whether anything was there."""
+    """Copy a directory that may change meanwhile; tell whether it had any content."""
     try:
         shutil.copytree(source, target, dirs_exist_ok=True)
     except (shutil.Error, OSError):
@@ -325,7 +326,7 @@ def _has_children(process: psutil.Process) -> bool:
 
 
 def _kill_process(process: psutil.Process, number: signal.Signals) -> bool:
-    """Signal a process and wait for its end; tell whether it was there."""
+    """Signal a process and wait for its end; tell whether the process existed."""
     try:
         process.send_signal(number)
         process.wait(_STOP_DEADLINE_S)

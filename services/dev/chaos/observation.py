@@ -19,7 +19,7 @@ _SQL = load_statements("services.dev.chaos", "observation.sql")
 
 Connections = Mapping[str, Connection[tuple[Any, ...]]]
 
-#: Beginning of a window and site.
+#: Start of a window, and site.
 WindowKey = tuple[dt.datetime, str]
 #: Events, sum, least and greatest amount.
 WindowTotals = tuple[int, int, int, int]
@@ -30,10 +30,10 @@ class ResultRow:
     """One row of the append output.
 
     Attributes:
-        database: Where it lies.
-        place: The record that it says it came from.
-        event_id: Of its event.
-        fingerprint: Of its columns, computed from the columns.
+        database: The database that holds it.
+        place: The place of the record that it names as its source.
+        event_id: The ID of its event.
+        fingerprint: The hash of its columns, computed from the columns.
     """
 
     database: str
@@ -54,7 +54,7 @@ class LedgerBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRange:
-    """One row of ``tallyweir.batch_partition``; ``other`` are all further counts."""
+    """One row of ``tallyweir.batch_partition``; ``other`` adds up all other counts."""
 
     sequence: int
     partition: int
@@ -72,10 +72,10 @@ class Branch:
     """A branch of a batch: as it was decided, or as its marker says.
 
     Attributes:
-        database: Where it publishes.
-        sequence: Of its batch.
-        gid: Under which it was prepared.
-        rows: That it moved, for a marker; None for a decision.
+        database: The database that it publishes to.
+        sequence: The sequence of its batch.
+        gid: The global id under which it was prepared.
+        rows: For a marker, the number of rows that it moved; None for a decision.
     """
 
     database: str
@@ -89,17 +89,17 @@ class Observation:
     """What the databases hold.
 
     Attributes:
-        rows: Of the append output, of all databases.
+        rows: Rows of the append output, from all databases.
         duplicates: Place and event ID of each dropped repeat.
-        dead_letters: Place and reason of each.
-        other_places: Of late and expired events.
-        batches: The ledger, by sequence.
-        ranges: The ledger's ranges, by sequence and partition.
+        dead_letters: Place and reason of each dead letter.
+        other_places: Places of late and expired events.
+        batches: The ledger's batches, in order of their sequence.
+        ranges: The ledger's ranges, in order of sequence and partition.
         positions: Next offset, by partition.
-        last_sequence: Of the pipeline's row.
+        last_sequence: The last sequence in the pipeline's row.
         claims: Every epoch that was claimed.
-        windows: Totals, by window and site; several under one key are all kept.
-        decided: Branches that batches were decided with.
+        windows: Window and site with their totals; repeated keys are all kept.
+        decided: Branches that the decisions list.
         markers: Branches that were committed.
     """
 
@@ -118,10 +118,10 @@ class Observation:
 
 
 def observe(connections: Connections) -> Observation:
-    """Read everything; nothing may work meanwhile.
+    """Read everything; no driver may work meanwhile.
 
     Args:
-        connections: By database name.
+        connections: Connections by database name.
     """
     return observe_pipeline(
         connections,
@@ -147,13 +147,13 @@ def observe_pipeline(
     rows: Iterable[ResultRow],
     windows: Iterable[tuple[WindowKey, WindowTotals]] = (),
 ) -> Observation:
-    """Read everything but the results, which no two pipelines have alike.
+    """Read everything but the results, which differ from pipeline to pipeline.
 
     Args:
-        connections: By database name.
-        pipeline: Whose ledger to read.
-        rows: Of its append output.
-        windows: Of its windows, if they are those of chaos.
+        connections: Connections by database name.
+        pipeline: The pipeline whose ledger is read.
+        rows: The rows of its append output.
+        windows: The rows of its windows, if they are those of chaos.
     """
     home = connections[HOME]
 
@@ -201,7 +201,7 @@ def observe_pipeline(
 
 
 def read_prepared(connections: Connections) -> dict[str, list[str]]:
-    """Return the gids of prepared transactions, by database that has some."""
+    """Return the gids of prepared transactions, for each database that has any."""
     found = {
         name: [gid for (gid,) in connection.execute(_SQL["prepared"])]
         for name, connection in connections.items()

@@ -12,7 +12,7 @@ from services.dev.chaos.wire_messages import Statement
 
 HOME = "home"
 
-#: A batch is to hold about so many offsets that each stage has several batches.
+#: Batches in a stage, if each reads half of the offsets that it may read.
 _BATCHES_PER_STAGE = 6
 _BATCH_OFFSETS_MIN = 100
 _BATCH_OFFSETS_MAX = 20_000
@@ -32,7 +32,7 @@ class Kind(StrEnum):
     NETWORK_CUT = "network_cut"
 
 
-#: How often each kind comes up once every kind has come up.
+#: How often each kind occurs in a deck, after each kind has occurred once.
 _WEIGHTS = {
     Kind.DRIVER_KILL: 5,
     Kind.DRIVER_PAUSE: 1,
@@ -47,13 +47,13 @@ _WEIGHTS = {
 
 
 class CutSide(StrEnum):
-    """What becomes of the message that a connection is cut at."""
+    """What happens to the message at which a connection is cut."""
 
     #: The server never sees it.
     BEFORE = "before"
     #: The server acts on it; the client hears nothing.
     AFTER = "after"
-    #: It is sent and both ends are reset at once, while the server may still act.
+    #: The proxy sends it and resets both ends at once; the server may still act on it.
     RESET = "reset"
 
 
@@ -62,9 +62,9 @@ class Cut:
     """Where a connection to Postgres breaks.
 
     Attributes:
-        statement: At which message.
-        side: Before or after it.
-        skip: So many of these messages pass first.
+        statement: The message at which it breaks.
+        side: What happens to that message.
+        skip: Number of these messages that pass first.
     """
 
     statement: Statement
@@ -77,15 +77,15 @@ class Injection:
     """One fault.
 
     Attributes:
-        number: From 0, in order.
+        number: Its number in the plan, from 0.
         kind: What happens.
-        progress: Share of the run's records that the pipeline has read before.
-        moment: When within a batch, as a share of a former batch's duration.
-        database: Whose server or network, where the kind concerns one.
+        progress: Share of the run's records that the pipeline reads before it.
+        moment: When within a batch, as a share of an earlier batch's duration.
+        database: The database whose server or network it hits, for kinds that hit one.
         pause_s: How long a driver is stopped.
         in_place: Whether the checkpoint changes under a running driver, or while it
             is dead.
-        cut: For ``NETWORK_CUT``.
+        cut: Where the connection breaks, for ``NETWORK_CUT``.
     """
 
     number: int
@@ -117,13 +117,13 @@ class Injection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosOptions:
-    """What a user asks for.
+    """The user's options of a run.
 
     Attributes:
-        kills: Faults in all.
-        events: Different valid events.
+        kills: Number of faults.
+        events: Number of different valid events.
         seed: Decides workload and faults.
-        databases: Home and its participants.
+        databases: Number of databases: the home and its participants.
     """
 
     kills: int
@@ -139,13 +139,13 @@ class ChaosOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChaosPlan:
-    """A run, decided.
+    """All that is decided before a run.
 
     Attributes:
-        options: What it was made from.
-        injections: In order.
-        records: Records of committed transactions that the workload will have.
-        batch_offsets_max: Offsets that a batch may read.
+        options: The options that it was made from.
+        injections: The faults, in order.
+        records: Number of records that the workload's committed transactions will have.
+        batch_offsets_max: Most offsets that a batch may read.
     """
 
     options: ChaosOptions
@@ -159,7 +159,7 @@ class ChaosPlan:
         return max(1, self.records // _stages(len(self.injections)))
 
     def as_json(self) -> dict[str, object]:
-        """Return everything that the seed decided but for the events."""
+        """Return everything that the seed decided, except for the events."""
         return {
             **asdict(self.options),
             "records": self.records,
@@ -171,14 +171,14 @@ class ChaosPlan:
 def write_plan(options: ChaosOptions, *, records: int) -> ChaosPlan:
     """Decide what goes wrong.
 
-    The faults are spread over the run by what the pipeline has read, not by time:
+    The plan spreads the faults over the run by what the pipeline has read, not by time:
     one in each of ``kills`` equal stages, so that a slow machine suffers no less. The
-    last stages have none: a fault that finds nothing at work is tried again on what
-    comes after, and the stream must last until the last fault has hit.
+    last stages have no fault, because a fault that misses is tried again on later
+    records, and the stream must last until the last fault has hit.
 
     Args:
         options: The same options give the same plan.
-        records: How many records the workload commits.
+        records: Number of records that the workload commits.
     """
     source = random.Random(f"{options.seed}/plan")  # noqa: S311 (repeatable)
     kinds = _kinds(source)
@@ -215,7 +215,7 @@ def _stages(kills: int) -> int:
 
 
 def _kinds(source: random.Random) -> Iterator[Kind]:
-    """Every kind once, shuffled; then shuffled decks by weight, for ever."""
+    """Yield every kind once, shuffled; then shuffled decks by weight, without end."""
     deck = list(Kind)
     weighted = [kind for kind, weight in _WEIGHTS.items() for _ in range(weight)]
     while True:
@@ -232,7 +232,7 @@ def _injection(
     progress: float,
     databases: tuple[str, ...],
 ) -> Injection:
-    # Everything is drawn for every kind, so that one more kind shifts no other draw.
+    # Each kind draws every value, so that the kind does not shift later draws.
     database = source.choice(databases)
     return Injection(
         number=number,

@@ -1,4 +1,4 @@
-"""What is told about a finished run: one JSON object, or a page to keep."""
+"""The report about a finished run: one JSON object, or a page to keep."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class ChaosReport:
     """A finished run.
 
     Attributes:
-        plan: What was to go wrong.
-        git: The commit that ran, with ``+`` when the tree had changes.
-        harm: What went wrong.
-        events: What was sent, by kind.
-        transactions: Of the producers, by outcome.
-        checks: The invariants.
-        snapshots: How many looks the reader took.
-        recovery: After drivers' deaths.
-        prepared_left: Prepared transactions at the end.
-        batches: How many were published.
-        staged_by_tasks: Those of them that Spark's tasks staged, and not the driver
-            itself, as far as drivers lived to tell.
-        drivers: How many drivers were started.
-        seconds: From the first server's start to the verdict.
+        plan: The planned faults.
+        git: The commit that ran, with ``+`` if the tree had changes.
+        harm: The faults that hit.
+        events: Number of records that were sent, by kind.
+        transactions: Number of producer transactions, by outcome.
+        checks: The invariants, judged.
+        snapshots: Number of snapshots that the reader took.
+        recovery: How long the pipeline took to go on after drivers' deaths.
+        prepared_left: Number of prepared transactions at the end.
+        batches: Number of published batches.
+        staged_by_tasks: Number of these that Spark's tasks staged, and not the driver
+            itself, as far as drivers reported before they died.
+        drivers: Number of drivers that were started.
+        seconds: Time from the start to the verdict.
     """
 
     plan: ChaosPlan
@@ -103,7 +103,7 @@ class ChaosReport:
         }
 
     def as_markdown(self, today: dt.date) -> str:
-        """Return a page that says what was run and what came of it."""
+        """Return a page that says what was run and how it ended."""
         options = self.plan.options
         planned = Counter(count_kinds(self.plan.injections))
         recovery = self.recovery.as_json()
@@ -155,7 +155,7 @@ class ChaosReport:
 
 
 def read_git_commit() -> str:
-    """Name the commit that runs; ``unknown`` outside of a repository."""
+    """Return the commit that runs; ``unknown`` outside of a repository."""
     try:
         commit = _git("rev-parse", "--short=12", "HEAD")
         return commit + ("+" if _git("status", "--porcelain") else "")

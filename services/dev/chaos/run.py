@@ -1,4 +1,4 @@
-"""A whole run: servers, senders, drivers, faults, peace, and the verdict."""
+"""A whole run: servers, senders, drivers, faults, the quiet after them, the verdict."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from sinks.protocol.offsets import OffsetRange
 
 _SQL = load_statements("services.dev.chaos", "snapshot.sql")
 
-#: Two, so that their transactions lie between one another in the partitions.
+#: Two, so that their transactions interleave in the partitions.
 _SENDERS = 2
 _POLL_S = 0.1
 
@@ -55,7 +55,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """What works in a world while faults come."""
+    """The parts that work in a world while faults come."""
 
     log: SentLog
     senders: tuple[Sender, ...]
@@ -68,8 +68,8 @@ def run_chaos(options: ChaosOptions, tell: Tell, *, keep: bool) -> ChaosReport:
     """Run chaos in a fresh world, and judge what is left of it.
 
     Args:
-        options: What to do.
-        tell: Who wants to know how it goes.
+        options: The options of the run.
+        tell: Called with lines about its progress.
         keep: Whether the run's files stay.
 
     Raises:
@@ -136,7 +136,7 @@ def _working(world: ChaosWorld, plan: ChaosPlan, tell: Tell) -> Iterator[_Parts]
             lambda: first.epoch > 0 or first.exit_code is not None, PATIENCE_S
         )
         if first.epoch == 0:
-            # Nothing has been broken yet, so the driver's own words tell why.
+            # No fault has hit yet, so the driver's own output tells why.
             raise first.process.failure("did not start")
         _index_events(world)
         reader.start()
@@ -159,20 +159,20 @@ def _stop_senders(senders: tuple[Sender, ...], gate: Gate) -> None:
 
 
 def _index_events(world: ChaosWorld) -> None:
-    """Let the reader find rows by their place; users add indexes as well."""
+    """Let the reader find rows by their place, with an index as a user might add it."""
     for database in world.servers:
         with world.connect(database) as connection:
             connection.execute(_SQL["index_events"])
 
 
 def _await_end(world: ChaosWorld, parts: _Parts) -> None:
-    """Wait until everything is sent, and read to the end."""
+    """Wait until the senders have sent everything and the pipeline has read it."""
     for sender in parts.senders:
         sender.join()
         if sender.failure is not None:
             raise sender.failure
-    # A transaction's marker may be written after its producer was told that it is
-    # committed; until then the log's stable end is before its records.
+    # Kafka may write a transaction's marker after it has told the producer that the
+    # transaction is committed. Until then the log's stable end is before its records.
     log = TopicLog(world.kafka.bootstrap, TOPIC)
     ends = {place.partition: end for place, end in log.read_high_watermarks().items()}
     waiting = threading.Event()
@@ -194,7 +194,7 @@ def _await_end(world: ChaosWorld, parts: _Parts) -> None:
 
 
 def _await_resolved(connections: Connections) -> None:
-    """Wait, with a driver at work, until nothing is prepared."""
+    """Wait, while a driver works, until no transaction is prepared."""
     began = time.monotonic()
     waiting = threading.Event()
     while read_prepared(connections) and time.monotonic() - began < PATIENCE_S:
@@ -273,7 +273,7 @@ def _judge(
 
 
 def _order(check: Check) -> tuple[int, str]:
-    """Numbered invariants first, by their number."""
+    """Sort numbered invariants first, by their number."""
     head = check.name.split("_", 1)[0]
     is_numbered = head.startswith("I") and head[1:].isdecimal()
     return (int(head[1:]) if is_numbered else 99, check.name)

@@ -1,7 +1,7 @@
-"""Would the checker notice? Five kinds of damage, done to the real tables.
+"""Tests whether the checker notices five kinds of damage to the real tables.
 
-Each is done in a transaction on the database it concerns, looked at through the same
-connection, and rolled back. A checker that calls a damaged run right fails the run.
+Each kind is done in a transaction, checked over the same connections, and rolled back.
+If the checker passes a damaged run, the run fails.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SQL = load_statements("services.dev.chaos", "self_test.sql")
 
 
 class Damage(StrEnum):
-    """What is done to a finished run."""
+    """A kind of damage to a finished run."""
 
     ROW_REMOVED = "row_removed"
     ROW_DOUBLED = "row_doubled"
@@ -37,13 +37,13 @@ def run_self_test(
     *,
     seed: int,
 ) -> dict[Damage, bool]:
-    """Do every kind of damage once; return which were noticed.
+    """Do every kind of damage once; return which kinds were noticed.
 
     Args:
-        connections: By database name, in autocommit. Their tables are afterwards
-            what they were.
+        connections: Connections by database name, in autocommit. Their tables are
+            unchanged afterwards.
         finds_fault: The checker.
-        seed: Decides which rows suffer.
+        seed: Decides which rows are damaged.
     """
     source = random.Random(f"{seed}/self-test")  # noqa: S311 (repeatable)
     noticed = {}
@@ -92,7 +92,7 @@ def _databases_with_rows(connections: Connections) -> list[str]:
 def _some_rows(
     connection: Connection[tuple[Any, ...]], source: random.Random
 ) -> list[tuple[Any, ...]]:
-    """Choose two rows that follow one another."""
+    """Choose two consecutive rows."""
     skip = source.randrange(_count_rows(connection) - 1)
     return connection.execute(
         _SQL["some_rows"].format(table=sql.Identifier(EVENTS_TABLE)),

@@ -1,8 +1,8 @@
-"""Sends the workload in Kafka transactions, and finds out what became of each.
+"""Sends the workload in Kafka transactions, and finds out the outcome of each.
 
-A broker that dies in a commit leaves its outcome open. Taking the transactional id
-over again makes the broker finish the transaction one way or the other; which way is
-then read from the topic itself.
+If the broker dies in a commit, the outcome is open. The sender then takes over the
+transactional id again, which makes the broker finish the transaction one way or the
+other, and reads the outcome from the topic itself.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ _RETRY_PAUSE_S = 0.5
 
 
 class SharedTransactions:
-    """The transactions of a workload, dealt out to several senders."""
+    """The transactions of a workload, which several senders share."""
 
     def __init__(self, transactions: Iterator[Transaction]) -> None:
         self._transactions = transactions
         self._lock = threading.Lock()
 
     def take(self) -> Transaction | None:
-        """Return the next one, or None after the last."""
+        """Return the next transaction, or None after the last."""
         with self._lock:
             return next(self._transactions, None)
 
 
 class Sender(threading.Thread):
-    """One producer with a transactional id of its own.
+    """One producer with its own transactional id.
 
     Args:
         name: Its transactional id.
-        bootstrap: Where the broker is.
-        topic: Where the records go.
-        transactions: Shared with other senders.
-        gate: How far it may go.
-        log: What it did.
+        bootstrap: The address of the broker.
+        topic: The topic that the records go to.
+        transactions: Transactions that it shares with other senders.
+        gate: Limits how far it may go.
+        log: Records what it did.
     """
 
     def __init__(  # noqa: PLR0913 (keyword-only; each is another part of the world)
@@ -97,7 +97,7 @@ class Sender(threading.Thread):
             self.failure = error
 
     def _send(self, transaction: Transaction) -> bool:
-        """Try a transaction; tell whether it ended as it should."""
+        """Try a transaction; tell whether it had the wanted outcome."""
         number = self._log.begin()
         places: dict[int, Place] = {}
         wanted = Outcome.COMMITTED if transaction.commits else Outcome.ABORTED
@@ -151,7 +151,7 @@ class Sender(threading.Thread):
             producer.flush(1.0)
 
     def _new_producer(self) -> Producer:
-        """Take the transactional id over; what it left open is then finished."""
+        """Take over the transactional id; the broker then ends its open transaction."""
         producer = Producer(
             {
                 "bootstrap.servers": self._brokers,

@@ -1,7 +1,7 @@
-"""The other side of the scale: what the broker reported about every record.
+"""The reference for all checks: what the broker reported about every record.
 
-Written by the senders before they commit a transaction and after, so that its outcome
-is never guessed: ``open`` means that nobody knows yet.
+The senders write it before and after they commit a transaction, so that its outcome is
+never guessed: ``open`` means that the outcome is unknown so far.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Place = tuple[int, int]
 
 
 class Outcome(StrEnum):
-    """What became of a producer transaction."""
+    """The outcome of a producer transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -48,13 +48,13 @@ class SentLog:
     """A SQLite file; safe for several senders at once.
 
     Args:
-        path: Made here.
+        path: The file, which the log creates.
     """
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._file = sqlite3.connect(path, check_same_thread=False)
-        # It serves the run that writes it: a crash of that run needs no log.
+        # Only the run that writes the log uses it, so it need not survive a crash.
         self._file.execute("PRAGMA synchronous = OFF")
         self._file.execute("PRAGMA journal_mode = MEMORY")
         self._file.execute(_SQL["create_transaction"])
@@ -65,7 +65,7 @@ class SentLog:
         self._file.close()
 
     def begin(self) -> int:
-        """Note that a transaction begins; return its number."""
+        """Record that a transaction begins; return its number."""
         with self._lock, self._file:
             number = self._file.execute(_SQL["begin"]).lastrowid
         assert number is not None
@@ -74,12 +74,12 @@ class SentLog:
     def write(
         self, transaction: int, records: Sequence[Record], places: dict[int, Place]
     ) -> None:
-        """Note the records of a transaction and where each of them lies.
+        """Record the records of a transaction and the place of each.
 
         Args:
             transaction: Its number.
-            records: All of them.
-            places: By index into ``records``, as far as the broker reported.
+            records: All of its records.
+            places: The places that the broker reported, by index into ``records``.
         """
         with self._lock, self._file:
             self._file.executemany(
@@ -100,12 +100,12 @@ class SentLog:
             )
 
     def decide(self, transaction: int, outcome: Outcome) -> None:
-        """Note what became of a transaction."""
+        """Record the outcome of a transaction."""
         with self._lock, self._file:
             self._file.execute(_SQL["decide"], (outcome, transaction))
 
     def read_committed(self) -> dict[Place, SentRecord]:
-        """Read every record that Kafka shows to those who read committed ones."""
+        """Read every record that Kafka shows to consumers of committed records."""
         with self._lock:
             rows = self._file.execute(_SQL["committed"]).fetchall()
         return {

@@ -1,4 +1,4 @@
-"""A reader who looks while everything happens."""
+"""A reader that takes snapshots during the whole run."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ _Connection = psycopg.Connection[tuple[Any, ...]]
 #: Rows, sum of offsets and rows beyond the bound, by partition.
 _Tally = dict[int, tuple[int, int, int]]
 
-#: Rows further back than so many looks are left to the final check.
+#: After this many snapshots, the reader leaves the rows so far to the final check.
 _LOOKS_PER_FLOOR = 20
-#: Most of the machine is for the pipeline.
+#: The reader rests this many times as long as it looks, so that the pipeline can work.
 _REST_SHARE = 4.0
 _REST_MIN_S = 0.05
 _NOTHING = (0, 0, 0)
 
 
 class SnapshotReader(threading.Thread):
-    """Looks again and again until stopped; reconnects when a server has died.
+    """Takes snapshots until stopped; reconnects after a server has died.
 
     Args:
-        world: What to look at.
-        tell: Who wants to know of a fractured snapshot at once.
+        world: The world to look at.
+        tell: Called at once with each violation of a fractured snapshot.
 
     Attributes:
-        snapshots: Every look.
-        fractured: What was wrong with them, by the ledger.
-        batches: Every batch that was ever seen, by sequence.
-        changed_batches: Batches that two looks showed differently.
-        in_doubt_s: The greatest age of a prepared transaction that was ever seen.
-        records_read: How many records the pipeline had read at the last look.
-        failure: Why the reader ended by itself, if it did.
+        snapshots: Every snapshot.
+        fractured: What was wrong with them according to the ledger.
+        batches: Every batch that a snapshot showed, by sequence.
+        changed_batches: Batches that two snapshots showed differently.
+        in_doubt_s: The greatest age at which a prepared transaction was seen.
+        records_read: Number of records that the pipeline had read at the last snapshot.
+        failure: The error that ended the reader, if there was one.
     """
 
     def __init__(self, world: ChaosWorld, tell: Callable[[str], None]) -> None:
@@ -69,14 +69,14 @@ class SnapshotReader(threading.Thread):
         self.failure: Exception | None = None
 
     def stop(self) -> None:
-        """End after the look at hand; wait for it."""
+        """End after the current snapshot, and wait for the end."""
         self._ending.set()
         if self.is_alive():
             self.join()
         self._disconnect()
 
     def run(self) -> None:
-        """Look until stopped."""
+        """Take snapshots until stopped."""
         rest_s = _REST_MIN_S
         try:
             while not self._ending.wait(rest_s):
@@ -84,7 +84,7 @@ class SnapshotReader(threading.Thread):
                 try:
                     self._look()
                 except psycopg.OperationalError:
-                    # A server has died; what it was about to show does not count.
+                    # A server has died, so the unfinished snapshot does not count.
                     self._disconnect()
                 rest_s = max(_REST_MIN_S, _REST_SHARE * (time.monotonic() - began))
         except Exception as error:  # noqa: BLE001 (told to whoever waits for the end)
@@ -131,7 +131,7 @@ class SnapshotReader(threading.Thread):
         }
         window_events = _one(home, "window_events")
         committed = _one(home, "committed_events", pipeline=PIPELINE)
-        # A participant is read after the home database has said what is visible.
+        # Read the participants after the home database has said what is visible.
         everywhere = [
             rows,
             *(
@@ -172,7 +172,7 @@ class SnapshotReader(threading.Thread):
         }
 
     def _take_in_batches(self, home: _Connection) -> None:
-        # The newest batch is read once more: it must still be what it was.
+        # Read the newest known batch once more: it must not have changed.
         after = max(self.batches, default=1) - 1
         for sequence, epoch, spark_batch_id in home.execute(
             _SQL["new_batches"], {"pipeline": PIPELINE, "after": after}

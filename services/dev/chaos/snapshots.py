@@ -1,8 +1,8 @@
 """What a snapshot must show: whole batches, and each record that Kafka had, once.
 
-A snapshot is one REPEATABLE READ snapshot of the home database, followed by one of
-each participant. In it, for each partition and below the offset that is visible
-everywhere::
+A snapshot is one REPEATABLE READ snapshot of the home database, followed by one of each
+participant. For each partition, below the offset that is visible everywhere, it must
+show::
 
     result rows == ledger's committed      (of all databases together)
     duplicates  == ledger's duplicate
@@ -10,7 +10,7 @@ everywhere::
     events in the windows == ledger's committed, over all partitions
     nothing at or above the home database's next offset
 
-Once everything is sent, the counts and the sums of offsets are also held against what
+Once everything is sent, the counts and the sums of offsets are also compared with what
 the broker had at those offsets (``judge_against_sent``).
 """
 
@@ -29,13 +29,13 @@ class Span:
     """What one snapshot shows of one partition, from ``floor`` up to ``until``.
 
     Attributes:
-        partition: Of the topic.
+        partition: A partition of the topic.
         floor: Offset from which rows were counted.
-        until: Offset below which they were.
-        found: Rows of results, duplicates and dead letters.
+        until: Offset below which rows were counted.
+        found: Number of rows of results, duplicates and dead letters.
         ledger: The ledger's counts of the same three.
         offset_sum: Sum of the offsets of all rows found.
-        beyond: Rows at or above the home database's next offset.
+        beyond: Number of rows at or above the home database's next offset.
     """
 
     partition: int
@@ -49,12 +49,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One look.
+    """What one snapshot shows.
 
     Attributes:
-        spans: Of every partition.
-        window_events: Events that the windows hold.
-        committed: Events that the ledger has committed.
+        spans: The spans of all partitions.
+        window_events: Number of events that the windows hold.
+        committed: Number of events that the ledger counts as committed.
     """
 
     spans: tuple[Span, ...]
@@ -74,11 +74,11 @@ class SeenBatch:
 def floors_below(
     floors: Mapping[int, int], visible: Mapping[int, int]
 ) -> dict[int, int]:
-    """Lower floors to what is visible, by partition.
+    """Lower the floors to what is visible, by partition.
 
     Less may be visible than before. Which batches are committed in every database is
-    noted without waiting for the home server's disk, so a crash of it may take the
-    last notes away; they are made again by whoever looks next.
+    recorded without waiting for the home server's disk. So a crash of the server may
+    lose the last of these records, and a later check by a driver makes them again.
     """
     return {
         partition: min(floors.get(partition, 0), until)
@@ -87,7 +87,7 @@ def floors_below(
 
 
 def judge_snapshot(snapshot: Snapshot) -> list[str]:
-    """Say where a snapshot shows a part of a batch."""
+    """Say where a snapshot shows only a part of a batch."""
     violations = []
     for span in snapshot.spans:
         where = f"partition {span.partition}, offsets {span.floor}..{span.until}"

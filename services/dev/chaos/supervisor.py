@@ -1,8 +1,8 @@
 """Keeps a driver running, as an init system does, and knows what each one is doing.
 
-A driver that ends is started again in its place, unless it says that a newer one works
-(exit code 76). Of several drivers the one with the highest epoch serves; the others
-are superseded, and must find that out by themselves.
+When the driver with the highest epoch ends, the supervisor starts another in its place.
+Among several drivers, the one with the highest epoch serves. The others are superseded,
+and must find that out by themselves (exit code 76).
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ import psutil
 from services.process.driver_process import DriverProcess
 
 FENCED = 76
-#: Long for a driver on a busy machine, whatever it has to wait for.
+#: More than a driver on a busy machine needs, whatever it waits for.
 PATIENCE_S = 600.0
 _TICK_S = 0.02
 _SHORTEST_BATCH_S = 0.2
 _SMALL_BATCH = "TALLYWEIR_SMALL_BATCH_OFFSETS_MAX"
-#: More offsets than a batch has in which something is to go wrong.
+#: More offsets than any batch of a run has.
 _ANY_BATCH = 1_000_000
 
 
 @dataclass(slots=True, kw_only=True)
 class Driver:
-    """One driver process and what it has told.
+    """One driver process and what it has reported.
 
     Attributes:
-        number: From 1, in the order of their starts.
+        number: Its number in the order of starts, from 1.
         process: The process.
         state: Its state directory.
-        epoch: 0 until it has claimed one.
+        epoch: Its epoch; 0 until it has claimed one.
         is_in_batch: Whether it has planned a batch and not published it.
-        planned: The sequence of the batch that it has planned last.
+        planned: The sequence of the batch that it planned last.
         in_batch_since: When it planned that batch, by the monotonic clock.
-        batches: How many it has published.
-        batch_s: How long its last batch took.
+        batches: Number of batches that it has published.
+        batch_s: How long its last batch took, in seconds.
         is_paused: Whether it is stopped by a signal.
         is_killed: Whether the nemesis has killed it.
         is_superseded: Whether a newer driver has claimed an epoch.
@@ -68,12 +68,12 @@ class Driver:
 
     @property
     def has_tasks(self) -> bool:
-        """Whether tasks of Spark stage its batches, and not the driver itself."""
+        """Whether Spark's tasks stage its batches, and not the driver itself."""
         return _has_tasks(self.number)
 
     @property
     def serves(self) -> bool:
-        """Whether it is the one that should be working."""
+        """Whether it may work: not ended, paused, superseded or killed."""
         return self.exit_code is None and not (
             self.is_paused or self.is_superseded or self.is_killed
         )
@@ -87,9 +87,9 @@ class DriverEnd:
     """How a driver ended.
 
     Attributes:
-        driver: Which one.
+        driver: The driver.
         exit_code: Its exit code.
-        last_line: What it wrote last.
+        last_line: The last line that it wrote.
     """
 
     driver: Driver
@@ -99,7 +99,7 @@ class DriverEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedBatch:
-    """What a driver said that it has published."""
+    """A batch that a driver reported as published."""
 
     driver: int
     epoch: int
@@ -107,13 +107,13 @@ class PublishedBatch:
 
     @property
     def has_tasks(self) -> bool:
-        """Whether tasks of Spark staged it, and not the driver itself."""
+        """Whether Spark's tasks staged it, and not the driver itself."""
         return _has_tasks(self.driver)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Told:
-    """What the drivers have told, all of them together."""
+    """What all drivers together have reported."""
 
     ends: list[DriverEnd] = field(default_factory=list)
     published: list[PublishedBatch] = field(default_factory=list)
@@ -123,11 +123,11 @@ class Supervisor(threading.Thread):
     """Starts drivers and watches them, in a thread of its own.
 
     Args:
-        pipeline_file: What they run.
-        directory: For their state directories and logs.
-        environment_of: The environment of a driver, by its state directory. Who
-            stages its batches is added to it.
-        tell: Who wants to know.
+        pipeline_file: The pipeline file that the drivers run.
+        directory: Holds their state directories and logs.
+        environment_of: Returns the environment of a driver, by its state directory. The
+            supervisor adds a setting that decides what stages the driver's batches.
+        tell: Called with a line about each start and end.
     """
 
     def __init__(
@@ -150,19 +150,19 @@ class Supervisor(threading.Thread):
 
     @property
     def ends(self) -> tuple[DriverEnd, ...]:
-        """How every driver so far has ended."""
+        """The ends of all drivers that have ended so far."""
         with self._changed:
             return tuple(self._told.ends)
 
     @property
     def published(self) -> tuple[PublishedBatch, ...]:
-        """Every batch that a driver has said to have published."""
+        """Every batch that a driver has reported as published."""
         with self._changed:
             return tuple(self._told.published)
 
     @property
     def starts(self) -> int:
-        """How many drivers were started."""
+        """Number of drivers that were started."""
         return len(self._drivers)
 
     def serving(self) -> Driver | None:
@@ -177,7 +177,7 @@ class Supervisor(threading.Thread):
             return [driver for driver in self._drivers if driver.exit_code is None]
 
     def start_driver(self, state: Path | None = None) -> Driver:
-        """Start one more driver, by default on a machine of its own."""
+        """Start one more driver, by default with a state directory of its own."""
         with self._changed:
             number = len(self._drivers) + 1
             state = state or self._directory / f"driver-{number}"
@@ -193,16 +193,16 @@ class Supervisor(threading.Thread):
             return driver
 
     def await_change(self, is_there: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait for something that the drivers do; tell whether it came in time."""
+        """Wait for a change in the drivers; tell whether it came in time."""
         with self._changed:
             return self._changed.wait_for(is_there, timeout_s)
 
     def await_mid_batch(self, moment: float, timeout_s: float) -> Driver | None:
-        """Return the serving driver in the middle of a batch, or None in time.
+        """Return the serving driver in the middle of a batch; None after the timeout.
 
         Args:
-            moment: When, as a share of the duration of its last batch.
-            timeout_s: Until when.
+            moment: When in the batch, as a share of the duration of its last batch.
+            timeout_s: How long to wait.
         """
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
@@ -251,7 +251,7 @@ class Supervisor(threading.Thread):
 
     @contextmanager
     def no_restarts(self) -> Iterator[None]:
-        """Let nobody start a driver in the place of one that ends in the block."""
+        """Do not restart drivers that end within the block."""
         with self._changed:
             self._restarting = False
         try:
@@ -261,7 +261,7 @@ class Supervisor(threading.Thread):
                 self._restarting = True
 
     def drain(self) -> bool:
-        """Tell every driver to stop; tell whether all of them have in time."""
+        """Tell every driver to stop; return whether all of them stopped in time."""
         with self._changed:
             self._restarting = False
             for driver in self._drivers:
@@ -274,7 +274,7 @@ class Supervisor(threading.Thread):
         )
 
     def close(self) -> None:
-        """Kill whatever still runs; nothing of any driver is left."""
+        """Kill all processes of drivers that still run."""
         self._restarting = False
         self._ending.set()
         if self.is_alive():
@@ -294,7 +294,7 @@ class Supervisor(threading.Thread):
                 self._restart_if_needed()
 
     def _watch(self, driver: Driver) -> bool:
-        """Take in what a driver has told; tell whether there was something."""
+        """Take in what a driver has reported; tell whether there was anything."""
         if driver.exit_code is not None:
             return False
         has_told_all = driver.process.has_told_all
@@ -313,7 +313,7 @@ class Supervisor(threading.Thread):
                 driver.is_in_batch = False
                 newest = max(other.epoch for other in self._drivers)
                 for other in self._drivers:
-                    # One that has claimed nothing yet may still become the newest.
+                    # A driver that has claimed no epoch may still become the newest.
                     other.is_superseded = 0 < other.epoch < newest
                 self._tell(f"driver {driver.number} started, epoch {driver.epoch}")
             case "batch planned":
@@ -321,7 +321,7 @@ class Supervisor(threading.Thread):
                 driver.is_in_batch = True
                 driver.in_batch_since = time.monotonic()
             case "batch published":
-                # The next one may have been planned while this one was published.
+                # The driver may have planned the next batch while publishing this one.
                 driver.is_in_batch = driver.planned > int(str(event["sequence"]))
                 driver.batches += 1
                 driver.batch_s = max(
@@ -349,18 +349,18 @@ class Supervisor(threading.Thread):
             self._tell(f"driver {driver.number} ended, exit code {code}")
 
     def _restart_if_needed(self) -> None:
-        """Start a driver in the place of the last one that ended."""
+        """Start a driver in the place of the newest one, if that has ended."""
         if not self._restarting or not self._drivers or self.serving() is not None:
             return
         last = max(self._drivers, key=lambda d: (d.epoch, d.number))
         if last.exit_code is None:
-            # It is paused; whoever paused it starts its successor.
+            # It is paused, and the nemesis starts its successor; or it is about to end.
             return
         self.start_driver(last.state)
 
 
 def _has_tasks(number: int) -> bool:
-    """Every other driver stages by itself: each way must take over from the other."""
+    """Let every other driver stage by itself, so that each way follows the other."""
     return number % 2 == 1
 
 

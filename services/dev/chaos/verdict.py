@@ -19,9 +19,9 @@ from sinks.postgres.audit import Check, Receipt, Verdict
 from sinks.postgres.audit.receipt import judge, not_applicable
 from sinks.postgres.audit.replay.replay_check import check_replay
 
-#: Going on could lose or double events, says a driver that ends with it.
+#: Exit code of a driver that could lose or double events if it went on.
 _FATAL = 70
-#: The outside world failed, or was away when the driver started.
+#: Exit codes of a driver that failed because a server failed, or was away at its start.
 _OUTSIDE = (75, 78)
 
 
@@ -30,13 +30,13 @@ class Recovery:
     """Seconds from the death of a driver to the next committed batch.
 
     Attributes:
-        seconds: One for each death, ascending.
+        seconds: The duration for each death, in ascending order.
     """
 
     seconds: tuple[float, ...]
 
     def as_json(self) -> dict[str, float | int | None]:
-        """Return the usual percentiles; None where nobody died."""
+        """Return the usual percentiles; None if no driver died."""
         return {
             "p50": self._percentile(0.5),
             "p99": self._percentile(0.99),
@@ -85,8 +85,8 @@ def judge_prepared(
 
     Args:
         left: Prepared transactions, by database.
-        databases: How many were looked at.
-        seconds: The greatest age of a prepared transaction that was seen before.
+        databases: Number of databases that were checked.
+        seconds: The greatest age at which a prepared transaction was seen before.
     """
     return judge(
         "I9_nothing_left_prepared",
@@ -104,7 +104,7 @@ def judge_prepared(
 def judge_driver_ends(ends: Sequence[DriverEnd], claims: Sequence[int]) -> Check:
     """Drivers end when they are killed, drained or superseded, and never as fatal.
 
-    Where a server was away when a driver started, it may say so and end.
+    A driver may also end because a server was away when it started.
     """
     violations = []
     outside = 0
@@ -130,7 +130,7 @@ def judge_driver_ends(ends: Sequence[DriverEnd], claims: Sequence[int]) -> Check
 
 
 def judge_sent_log(sent: int, counted: int) -> Check:
-    """Kafka's own count of committed records is that of the sent log."""
+    """Kafka's own count of committed records equals that of the sent log."""
     violations = []
     if sent != counted:
         violations.append(f"{counted} records in Kafka, {sent} in the sent log")
@@ -153,7 +153,7 @@ def judge_receipt(receipt: Receipt) -> Check:
 
 
 def judge_replay(result: ReplayResult) -> Check:
-    """Computed again from Kafka without any fault, every row is the same."""
+    """A replay from Kafka without faults computes the same rows."""
     if result.receipt is None:
         return judge(
             "replay",
@@ -163,13 +163,13 @@ def judge_replay(result: ReplayResult) -> Check:
         )
     check = check_replay(result.receipt)
     if check.verdict is Verdict.OK and result.receipt["verdict"] != VERIFIED:
-        # Of what chaos does, everything is determined and in Kafka still.
+        # All results of chaos are deterministic, and Kafka still has all records.
         return replace(check, verdict=Verdict.FAILED, violations=(check.note,))
     return check
 
 
 def outside_of_chaos() -> tuple[Check, ...]:
-    """Name the invariants that are not about what chaos does."""
+    """List the invariants that chaos cannot test."""
     return (
         not_applicable(
             "I12_bloom_never_decides", unit="look-ups", why="a property of the code"
@@ -183,7 +183,7 @@ def outside_of_chaos() -> tuple[Check, ...]:
 def measure_recovery(
     deaths: Sequence[DriverDeath], batches: Sequence[LedgerBatch]
 ) -> Recovery:
-    """Find for each death the first batch of a newer epoch."""
+    """Measure the time from each death to the first batch of a newer epoch."""
     seconds = []
     for death in deaths:
         later = [

@@ -1,7 +1,7 @@
-"""What a Postgres client says, told apart message by message.
+"""Splits what a Postgres client sends into messages, and names those that matter.
 
-Just enough of the frontend protocol to know where a transaction ends: framing,
-statements in simple queries, and statements that were prepared and are run by name.
+It understands just enough of the frontend protocol to know where a transaction ends:
+framing, statements in simple queries, and prepared statements that are run by name.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ _LENGTH = struct.Struct("!i")
 _TYPED_HEADER_BYTES = 5
 _STARTUP_HEADER_BYTES = 8
 
-#: Requests of eight bytes that come before the startup message, if at all.
+#: Requests of eight bytes that a client may send before the startup message.
 _TLS_REQUEST = 80_877_103
 _GSS_REQUEST = 80_877_104
 
-#: Begins the statement that only a publish transaction has.
+#: The beginning of a statement that only publish transactions contain.
 _LEDGER_ROW = b"INSERT INTO tallyweir.batch "
 
 
 class Statement(StrEnum):
-    """Messages at which a connection is worth cutting."""
+    """Messages at which chaos cuts a connection."""
 
     #: A client has sent all rows of a COPY.
     COPY_END = "copy_end"
     #: COMMIT of a transaction that wrote no ledger row.
     COMMIT = "commit"
-    #: COMMIT of a transaction that did: the decision about a batch.
+    #: COMMIT of a transaction that wrote one: the decision about a batch.
     PUBLISH_COMMIT = "publish_commit"
     #: PREPARE TRANSACTION.
     PREPARE = "prepare_transaction"
@@ -43,8 +43,8 @@ class Message:
     """One message of a client.
 
     Attributes:
-        raw: All its bytes.
-        statement: What the server will do on it, where that is worth a name.
+        raw: All of its bytes.
+        statement: What the server does on it, if that is one of the named statements.
     """
 
     raw: bytes

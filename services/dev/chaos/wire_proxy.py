@@ -25,7 +25,7 @@ class WireProxy:
     """Forwards connections to one server; breaks one of them when armed.
 
     Args:
-        dsn: Of the server behind it, which keeps its address over restarts.
+        dsn: The server behind the proxy, which keeps its address over restarts.
 
     Attributes:
         dsn: The same database through the proxy.
@@ -39,7 +39,7 @@ class WireProxy:
             dsn,
             host="127.0.0.1",
             port=self._listener.getsockname()[1],
-            # What is encrypted cannot be told apart.
+            # The proxy cannot read encrypted messages.
             sslmode="disable",
             gssencmode="disable",
         )
@@ -52,7 +52,7 @@ class WireProxy:
         self._accepting.start()
 
     def arm(self, cut: Cut) -> None:
-        """Cut the connection that sends the described message next."""
+        """Cut the connection that next sends the described message."""
         with self._lock:
             self._is_over.clear()
             self._is_taken = False
@@ -73,8 +73,8 @@ class WireProxy:
             return self._is_taken
 
     def close(self) -> None:
-        """Accept nobody any more; what is connected ends with its ends."""
-        # A thread that waits in accept() wakes up by shutdown only.
+        """Accept no more connections; open ones last until client or server ends."""
+        # Only a shutdown wakes a thread that waits in accept().
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._accepting.join()
@@ -137,7 +137,7 @@ class WireProxy:
 def _break(
     side: CutSide, message: Message, client: socket.socket, server: socket.socket
 ) -> None:
-    """Break a connection at a message, as the side says."""
+    """Break a connection at a message, in the way that ``side`` names."""
     if side is CutSide.RESET:
         _send(server, message.raw)
         for end in (client, server):

@@ -1,9 +1,9 @@
 """The events of a run and the producer transactions that carry them.
 
-Of every ten events one is sent again, near, far or in another partition; for every
-twenty there is one bad record. Three of seven committed transactions follow one that
-aborts, so that about 30 % of all abort: those hold events that must never appear, and
-events that are sent again and committed.
+One of every ten events is sent again: soon, much later, or in another partition. Every
+twenty events come with one bad record. Three of seven committed transactions follow one
+that aborts, so about 30 % of all transactions abort. Aborted transactions hold events
+that must never appear, and events that are sent again and committed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from schemas.wire_format import HEADER_BYTES, frame
 
 PARTITIONS = 4
 SITES = tuple(f"site-{number}" for number in range(8))
-#: Event times of a run lie within so much time, however many events it has.
+#: All event times of a run lie within this span, however many events it has.
 SPAN_US = 24 * 3_600 * 1_000_000
 #: 2025-01-01 00:00 UTC, in microseconds since 1970.
 EPOCH_US = 1_735_689_600 * 1_000_000
@@ -37,7 +37,7 @@ _RESENT_MAX = 40
 
 
 class RecordKind(StrEnum):
-    """What a record is, and so what must become of it."""
+    """The kind of a record, which determines its fate."""
 
     EVENT = "event"
     REPEAT = "repeat"
@@ -62,7 +62,7 @@ class ChaosEvent:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all fields, 32 hex digits."""
+        """The hash of all fields, as 32 hex digits."""
         text = f"{self.event_id}|{self.site}|{self.amount}|{self.happened_at_us}"
         return hashlib.blake2b(
             f"{text}|{self.note}".encode(), digest_size=16
@@ -74,9 +74,9 @@ class Record:
     """One record for Kafka.
 
     Attributes:
-        kind: What it is.
-        event: What it says; of an undecodable one, what was broken.
-        partition: Where it goes.
+        kind: Its kind.
+        event: Its event; for an undecodable record, the event before it was broken.
+        partition: The partition that it goes to.
         payload: Its value.
     """
 
@@ -92,8 +92,8 @@ class Transaction:
 
     Attributes:
         commits: Whether it is to commit.
-        records: In order.
-        before: Records of committed transactions that come before it.
+        records: Its records, in order.
+        before: Number of records of committed transactions that come before it.
     """
 
     commits: bool
@@ -110,9 +110,9 @@ class Workload:
     """Everything that is sent in a run; the same for the same seed.
 
     Args:
-        contract: Of the events.
-        events: How many different valid ones.
-        seed: Decides the rest.
+        contract: The contract of the events.
+        events: Number of different valid events.
+        seed: Decides everything else.
     """
 
     def __init__(self, contract: Contract, *, events: int, seed: int) -> None:
@@ -147,7 +147,7 @@ class Workload:
                 yield heapq.heappop(due)[2]
             record = self._record(RecordKind.EVENT, self._event(f"e{index}", index))
             yield record
-            # Which event of each ten, and where the bad record comes, is chance.
+            # Chance decides which of ten events repeats, and where a bad record comes.
             if index % EVENTS_PER_REPEAT == 0:
                 repeated = index + self._source.randrange(EVENTS_PER_REPEAT)
             if index % EVENTS_PER_BAD == 0:
@@ -200,13 +200,13 @@ class Workload:
         )
 
     def _repeat_after(self) -> int:
-        """Choose after how many events a repeat follows: soon, or much later."""
+        """Choose the number of events before a repeat: few or many."""
         if self._source.random() < 0.5:  # noqa: PLR2004 (one half)
             return self._source.randint(0, 5)
         return self._source.randint(100, max(101, self._events // 3))
 
     def _repeat(self, record: Record) -> Record:
-        """Send the same bytes, mostly to another partition."""
+        """Make a record with the same bytes, mostly for another partition."""
         return Record(
             kind=RecordKind.REPEAT,
             event=record.event,
@@ -234,7 +234,7 @@ class Workload:
         )
 
     def _aborted_records(self, following: tuple[Record, ...]) -> tuple[Record, ...]:
-        """Make what a transaction loses: ghosts, and events that come again."""
+        """Make the records of an aborted transaction: ghosts, and events sent again."""
         index = min(self._events, self._index_of(following))
         ghosts = [
             self._record(

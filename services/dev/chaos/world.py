@@ -1,8 +1,8 @@
-"""Broker, database servers, topic and pipeline of one run, and nobody else's.
+"""The broker, database servers, topic and pipeline that belong to one run only.
 
-Everything lies in ``chaos`` inside of the state directory. Each database has a server
-of its own, so that each can be killed by itself, and a proxy before it, through which
-the drivers reach it.
+All their files are in ``chaos`` inside of the state directory. Each database has a
+server of its own, so that each can be killed alone, and a proxy through which the
+drivers reach it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CONTRACT = "chaos_event.v1.avsc"
 _PIPELINE_FILE = "chaos.yaml"
 _DRIVER_MEMORY = "1g"
 
-#: Events wait for their turn in stages; their times may lie as far apart.
+#: Events may wait this many stages for their turn, so their times may differ as much.
 _STAGES_OF_DELAY = 2
 
 
@@ -54,12 +54,12 @@ class ChaosWorld:
     """Where one run takes place.
 
     Attributes:
-        directory: All of its files.
+        directory: The directory of all its files.
         kafka: The broker.
         servers: The database servers, by database name.
-        proxies: The network before each.
-        pipeline_file: What the drivers run.
-        batch_offsets_max: Offsets that a batch may read.
+        proxies: The proxy in front of each server.
+        pipeline_file: The pipeline file that the drivers run.
+        batch_offsets_max: Most offsets that a batch may read.
     """
 
     directory: Path
@@ -71,7 +71,7 @@ class ChaosWorld:
 
     @property
     def participants(self) -> dict[str, str]:
-        """Connection strings past the proxies, by name, without home's."""
+        """Connection strings of the participants past the proxies, by name."""
         return {name: one.dsn for name, one in self.servers.items() if name != HOME}
 
     def connect(self, database: str = HOME) -> psycopg.Connection[tuple[Any, ...]]:
@@ -86,7 +86,7 @@ class ChaosWorld:
         return connection
 
     def driver_environment(self, state: Path) -> dict[str, str]:
-        """The environment of a driver that keeps its files in ``state``."""
+        """Return the environment of a driver that keeps its files in ``state``."""
         return self._environment(
             state, {name: proxy.dsn for name, proxy in self.proxies.items()}
         )
@@ -112,17 +112,17 @@ class ChaosWorld:
 
 @contextmanager
 def chaos_world(plan: ChaosPlan, *, keep: bool) -> Iterator[ChaosWorld]:
-    """Make a fresh world; end what an earlier run left of its own.
+    """Make a fresh world; end what an earlier run left running.
 
     Args:
-        plan: Says how many databases.
+        plan: The plan, which says how many databases there are.
         keep: Whether the files stay. Servers stop in any case.
 
     Raises:
         RetryableError: A server did not start.
 
     Crash:
-        A run that is killed leaves its servers and drivers running; the next one ends
+        A run that is killed leaves its servers and drivers running; the next run ends
         them, and deletes their data.
     """
     directory = state_directory() / "chaos"
@@ -168,12 +168,12 @@ def _stop_former_servers(directory: Path) -> None:
 
 
 def _delete_files(directory: Path) -> None:
-    """Delete what servers and drivers, all of them stopped, have written."""
+    """Delete the files of servers and drivers, all of which have stopped."""
     for entry in directory.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
         elif entry.name != "lock":
-            # Who waits for the lock waits for this very file.
+            # A process that waits for the lock waits for this very file.
             entry.unlink()
 
 
@@ -185,7 +185,7 @@ def _write_pipeline(path: Path, plan: ChaosPlan) -> None:
     text = (_HERE / "pipeline.yaml").read_text("utf-8")
     path.write_text(
         text.format(
-            # A window closes when no event for it can still be under way.
+            # A window must close only when no more events for it can arrive.
             watermark_delay_s=3_600 + math.ceil(_STAGES_OF_DELAY * stage_us / 1e6),
             append="{table: "
             + EVENTS_TABLE

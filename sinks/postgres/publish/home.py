@@ -380,7 +380,7 @@ class PostgresHome(PostgresDecisionLedger):
         return [o for o in self._layout.outputs if here & set(o.branches)]
 
     def _read_owed(self, connection: psycopg.Connection[TupleRow]) -> None:
-        """Note what tables outside of the home should hold; no driver fills them now."""
+        """Note what tables outside of the home should hold; no driver fills them."""
         beside = [o for o in self._layout.outputs if set(o.branches) - {HOME}]
         owed = read_owed(connection, self._layout.pipeline, beside)
         self._layout = replace(self._layout, owed=owed)

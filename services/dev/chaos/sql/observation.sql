@@ -16,7 +16,7 @@ FROM tallyweir.dead_letter
 WHERE pipeline = %(pipeline)s
 
 -- name: other_places
--- Events that this workload must not have.
+-- Late and expired events, which this workload must not have.
 SELECT kafka_partition, kafka_offset
 FROM tallyweir.late_event
 WHERE pipeline = %(pipeline)s

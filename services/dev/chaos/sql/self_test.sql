@@ -1,4 +1,4 @@
--- Five ways to spoil a finished run; each is rolled back when the checker has looked.
+-- Five ways to damage a finished run; each is rolled back after the check.
 
 -- name: some_rows
 SELECT kafka_partition, kafka_offset, event_id
@@ -38,7 +38,7 @@ WHERE one.event_id = ANY(%(event_ids)s)
   AND one.event_id <> other.event_id
 
 -- name: other_batch
--- The last offset of some batch that does not hold the row.
+-- Returns the last offset of a batch that does not hold the row.
 SELECT until_offset - 1
 FROM tallyweir.batch_partition
 WHERE pipeline = %(pipeline)s

@@ -1,4 +1,4 @@
--- What the producers sent and what became of it, in a SQLite file of the run.
+-- What the producers sent, and its outcome, in a SQLite file of the run.
 
 -- name: create_transaction
 CREATE TABLE producer_transaction (
@@ -15,7 +15,7 @@ CREATE TABLE record (
     site               text NOT NULL,
     amount             integer NOT NULL,
     happened_at_us     integer NOT NULL,
-    -- Where the broker put it; NULL when it reported nothing.
+    -- Where the broker put the record; NULL if the broker did not report it.
     partition          integer,
     kafka_offset       integer
 )

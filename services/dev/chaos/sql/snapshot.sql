@@ -1,4 +1,4 @@
--- What the snapshot reader looks at, while drivers publish and die.
+-- What the snapshot reader reads, while drivers publish and die.
 
 -- name: positions
 SELECT partition, next_offset
@@ -11,7 +11,7 @@ FROM tallyweir.visible_offset
 WHERE pipeline = %(pipeline)s
 
 -- name: result_rows
--- Rows from a floor on; up to and from the bound of each partition.
+-- Counts the rows of each partition from its floor on, below its bound and above.
 SELECT bounds.partition,
        count(*) FILTER (WHERE kafka_offset < bounds.until),
        coalesce(sum(kafka_offset) FILTER (WHERE kafka_offset < bounds.until), 0),
@@ -25,7 +25,7 @@ JOIN {table}
 GROUP BY bounds.partition
 
 -- name: put_aside
--- The same for a table of events that did not become results.
+-- Counts the same for a table of events that did not become results.
 SELECT bounds.partition,
        count(*) FILTER (WHERE kafka_offset < bounds.until),
        coalesce(sum(kafka_offset) FILTER (WHERE kafka_offset < bounds.until), 0),

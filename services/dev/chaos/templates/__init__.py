@@ -1,1 +1,1 @@
-"""Kills ready pipelines, and holds their tables against those of undisturbed ones."""
+"""Kills the drivers of ready pipelines, and compares tables with undisturbed runs."""

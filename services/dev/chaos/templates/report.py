@@ -1,4 +1,4 @@
-"""What came of trials: for programs, and as a page."""
+"""Reports the outcome of trials, for programs and as a page."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateOptions:
-    """What a user asks for.
+    """The user's options of the trials.
 
     Attributes:
-        kills: Of each template's driver.
-        events: Different valid events of each.
+        kills: Number of kills for each template.
+        events: Number of different valid events for each template.
         seed: Decides events and kills.
     """
 
@@ -28,14 +28,14 @@ class TemplateReport:
 
     Attributes:
         template: Its name.
-        kills: Drivers killed in mid-batch.
-        messages: In the topic, repeats and broken ones included.
-        undisturbed_batches: Of the run that nobody disturbed.
-        killed_batches: Of the other.
-        rows: Rows compared, by table.
-        differences: Between the two runs' tables, a line each.
-        failed_checks: Of ``verify``, in either run.
-        seconds: For everything.
+        kills: Number of drivers killed in mid-batch.
+        messages: Number of messages in the topic, with repeats and broken ones.
+        undisturbed_batches: Number of batches of the undisturbed run.
+        killed_batches: Number of batches of the killed run.
+        rows: Number of rows compared, by table.
+        differences: The differences between the two runs' tables, a line each.
+        failed_checks: Checks of ``verify`` that failed in either run.
+        seconds: Duration of the whole trial.
     """
 
     template: str
@@ -50,7 +50,7 @@ class TemplateReport:
 
     @property
     def verdict(self) -> str:
-        """``ok``, or ``failed``; runs that made nothing have failed."""
+        """``ok`` or ``failed``; runs without any row have failed."""
         is_bad = self.differences or self.failed_checks or not sum(self.rows.values())
         return "failed" if is_bad else "ok"
 
@@ -77,7 +77,7 @@ def as_markdown(
     git: str,
     today: dt.date,
 ) -> str:
-    """Return a page that says what was run and what came of it."""
+    """Return a page that says what was run and how it ended."""
     verdict = "ok" if all(one.verdict == "ok" for one in reports) else "failed"
     command = (
         f"./tallyweir chaos-templates {' '.join(one.template for one in reports)} "

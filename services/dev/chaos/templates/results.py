@@ -1,4 +1,4 @@
-"""What a pipeline has made of its input, and where two of its runs differ."""
+"""Reads the results of a pipeline, and finds where two of its runs differ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("services.dev.chaos.templates", "results.sql")
 
-#: What is compared beside the result tables.
+#: What is compared in addition to the result tables.
 _LEDGER_TABLES = (
     *("dead_letter", "duplicate_event", "late_event", "expired_event"),
     *("filtered_event", "replaced_row", "outbox", "keyed_state", "keyed_timer"),
@@ -51,11 +51,11 @@ def read_results(connection: Connection[TupleRow], pipeline: str) -> Results:
 
 
 def compare_results(undisturbed: Results, killed: Results) -> list[str]:
-    """Tell every difference, a line each; numbers with fractions may differ a little.
+    """List all differences, a line each; numbers with fractions may differ a little.
 
     Args:
-        undisturbed: How it should be.
-        killed: How it is.
+        undisturbed: The results as they should be.
+        killed: The results of the killed run.
     """
     told = [
         f"{table}: only one of the runs has it"
@@ -89,7 +89,7 @@ def _compare_table(table: str, undisturbed: Rows, killed: Rows) -> list[str]:
 
 
 def _by_exact_part(rows: Rows) -> dict[str, list[tuple[float, ...]]]:
-    """File the inexact values of rows under the others."""
+    """Group the inexact values of rows by the exact values of their row."""
     filed: defaultdict[str, list[tuple[float, ...]]] = defaultdict(list)
     for row in rows:
         exact = ["~" if _is_inexact(value) else value for value in row]

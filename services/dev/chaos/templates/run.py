@@ -1,4 +1,4 @@
-"""A template's trial: the same topic read twice, once by drivers that are killed."""
+"""A template's trial: two runs read the same topic, and one has its drivers killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sinks.protocol.errors import FatalError
 
 _SQL = load_statements("services.dev.chaos.templates", "results.sql")
 
-#: A driver that is killed leaves batches for the kills to come.
+#: Batches for each kill, so that enough batches are left for the kills to come.
 _BATCHES_PER_KILL = 3
 _BATCH_OFFSETS = 100_000
 _MID_BATCH_WAIT_S = 10.0
@@ -41,13 +41,13 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Topic:
-    """What the runs read."""
+    """The topic that the runs read."""
 
     bootstrap: str
     name: str
 
     def send(self, messages: Iterable[Message]) -> int:
-        """Send them all; return how many, once the broker has them."""
+        """Send all messages; return their number, once the broker has them."""
         producer = EventProducer(self.bootstrap)
         for message in messages:
             producer.send(
@@ -59,7 +59,7 @@ class _Topic:
         return producer.flush()
 
     def count(self) -> int:
-        """Count what is there, which is where a run's offsets end."""
+        """Add up the ends of all partitions, which is where a run's offsets end."""
         return sum(TopicLog(self.bootstrap, self.name).read_high_watermarks().values())
 
 
@@ -68,8 +68,8 @@ def kill_template(
 ) -> TemplateReport:
     """Run a template twice over one topic, kill one run's drivers, and compare.
 
-    The end of the stream, which closes every window, comes once both runs have read
-    the rest: what is still open must not depend on where the last batch began.
+    The end of the stream, which closes every window, is sent once both runs have read
+    the rest, so that the windows still open do not depend on where a batch began.
 
     Raises:
         FatalError: ``CHAOS_STUCK``: a run did not go on, or there was nothing to kill.
@@ -112,7 +112,7 @@ def kill_template(
 
 
 class _Killer:
-    """Kills drivers in mid-batch, spread over what is there to read."""
+    """Kills drivers in mid-batch, with the kills spread over the messages to read."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class _Killer:
         self._source = random.Random(f"{options.seed}/{run.pipeline}")  # noqa: S311
 
     def run(self) -> None:
-        """Kill as often as is wanted."""
+        """Kill as often as the options ask for."""
         for number in range(self._kills):
             share = (number + self._source.uniform(0.1, 0.6)) / (self._kills + 2)
             _await_read(self._run, int(share * self._messages))
@@ -154,14 +154,14 @@ class _Killer:
 
 
 def _finish(run: TemplateRun, supervisor: Supervisor, messages: int) -> None:
-    """Let a run do what there is to do, and end its driver."""
+    """Let a run finish its work, and end its driver."""
     _await_done(run, messages)
     if not supervisor.drain():
         raise _stuck(f"the driver of {run.pipeline} did not drain")
 
 
 def _await_done(run: TemplateRun, messages: int) -> None:
-    """Wait until so many messages are read and every timer that is due was called."""
+    """Wait until a run has read this many messages and has no timer that is due."""
     _await_read(run, messages)
     began = time.monotonic()
     waiting = threading.Event()

@@ -1,9 +1,9 @@
 """What a template reads in a trial: its made-up events, with repeats and broken ones.
 
-Which rows come of a stream must not depend on where batches end, or two runs could not
-be compared. So no event is behind the watermark however the topic is read: events are
-out of order by less than any template's delay. Where a function's rows depend on the
-order of a key's events, those are sent in order and to one partition.
+The rows of a stream must not depend on where batches end; otherwise two runs could not
+be compared. So no event is behind the watermark, however the topic is read: events are
+out of order by less than any template's delay. If a function's rows depend on the order
+of a key's events, those are sent in order and to one partition.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _POISON = 0.02
 _DISORDER = 0.1
 #: Events left out before the end, so that the end is later than any window.
 _LEAP_EVENTS = 20_000
-#: Where there is no disorder the clock leaps, and every machine is silent meanwhile.
+#: In a stream sent in order the clock leaps, so that every machine falls silent.
 _SILENCE_EVERY = 500
 _SILENCE = dt.timedelta(minutes=2)
 
@@ -42,12 +42,12 @@ class TemplateStream:
     """The messages of one trial: a body, and an end that closes all of its windows.
 
     Args:
-        contract: Of the events.
+        contract: The contract of the events.
         event_id: The field with the ID.
-        dataset: Which made-up events.
-        events: Different valid ones in the body.
-        seed: Decides them and their faults.
-        now: No event is later.
+        dataset: The data set of the made-up events.
+        events: Number of different valid events in the body.
+        seed: Decides the events and their faults.
+        now: The latest time that an event may have.
     """
 
     def __init__(  # noqa: PLR0913 (keyword-only)
@@ -75,7 +75,7 @@ class TemplateStream:
         self._records = DATASETS[dataset].events(seed, clock)
 
     def body(self) -> Iterator[Message]:
-        """Yield the messages, repeats and broken ones among them; the first call."""
+        """Yield the messages, with repeats and broken ones; call it before ``end``."""
         plan = plan_faults(
             contract=self._contract,
             event_id=self._event_id,
@@ -89,11 +89,11 @@ class TemplateStream:
             seed=self._seed,
         )
         for message in plan.messages(itertools.islice(self._records, self._events)):
-            # A repeat elsewhere could be read before what comes ahead of it here.
+            # In another partition, a repeat could be read before events sent earlier.
             yield message if self._key is None else replace(message, partition=None)
 
     def end(self) -> Iterator[Message]:
-        """Yield good messages of much later events, for every partition; after that."""
+        """Yield good messages of much later events, for every partition."""
         plan = plan_faults(
             contract=self._contract,
             event_id=self._event_id,
@@ -111,7 +111,7 @@ class TemplateStream:
 
 
 def _clock(start: dt.datetime, *, leaps: bool) -> Callable[[], dt.datetime]:
-    """A clock that goes on by a step whenever it is looked at."""
+    """Return a clock that advances by a step at each call."""
     looks = itertools.count()
 
     def look() -> dt.datetime:

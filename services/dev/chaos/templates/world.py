@@ -1,6 +1,6 @@
-"""Broker, database server, topics and drivers of a trial, and nobody else's.
+"""The broker, database server, topics and drivers that belong to trials only.
 
-Everything lies in ``chaos-templates`` inside of the state directory.
+All their files are in ``chaos-templates`` inside of the state directory.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class TemplateRun:
 
     Attributes:
         pipeline: The pipeline's name.
-        pipeline_file: What the drivers run.
-        endpoints: The broker, and a database of the run's own.
-        directory: Of its drivers.
-        batch_offsets_max: Offsets that a batch may read.
+        pipeline_file: The pipeline file that the drivers run.
+        endpoints: The broker, and the run's own database.
+        directory: The directory of its drivers' files.
+        batch_offsets_max: Most offsets that a batch may read.
     """
 
     pipeline: str
@@ -61,7 +61,7 @@ class TemplateRun:
 
     @contextmanager
     def supervised(self, tell: Callable[[str], None]) -> Iterator[Supervisor]:
-        """Keep a driver at work for the block; none is left after it.
+        """Keep a driver at work for the block, and end all drivers after it.
 
         Raises:
             FatalError: The first driver does not start.
@@ -82,7 +82,7 @@ class TemplateRun:
             supervisor.close()
 
     def driver_environment(self, state: Path) -> dict[str, str]:
-        """The environment of a driver that keeps its files in ``state``."""
+        """Return the environment of a driver that keeps its files in ``state``."""
         return child_environment(self.endpoints) | {
             STATE_DIRECTORY_VARIABLE: str(state),
             "TALLYWEIR_BATCH_OFFSETS_MAX": str(self.batch_offsets_max),
@@ -95,7 +95,7 @@ class TemplateWorld:
     """Where trials take place, one after the other.
 
     Attributes:
-        directory: All of its files.
+        directory: The directory of all its files.
         kafka: The broker.
         postgres: The server of all runs' databases.
     """
@@ -110,10 +110,10 @@ class TemplateWorld:
         """Make a run with a fresh database and the template's lookup tables.
 
         Args:
-            template: What is run.
-            pipeline_file: Its file.
-            name: Of the run, among those of the template.
-            batch: Offsets that a batch may read.
+            template: The template that is run.
+            pipeline_file: Its pipeline file.
+            name: The name of the run, unique within the template.
+            batch: Most offsets that a batch may read.
         """
         database = f"{template.name}_{name}".replace("-", "_")
         with connect(
@@ -139,7 +139,7 @@ class TemplateWorld:
 
 @contextmanager
 def template_world(*, keep: bool) -> Iterator[TemplateWorld]:
-    """Make a fresh world; end what an earlier one left of its own.
+    """Make a fresh world; end what an earlier one left running.
 
     Args:
         keep: Whether the files stay. Servers stop in any case.
@@ -148,8 +148,8 @@ def template_world(*, keep: bool) -> Iterator[TemplateWorld]:
         RetryableError: A server did not start.
 
     Crash:
-        One that is killed leaves its servers and drivers running; the next one ends
-        them, and deletes their data.
+        A trial that is killed leaves its servers and drivers running; the next trial
+        ends them, and deletes their data.
     """
     directory = state_directory() / "chaos-templates"
     with exclusive(directory), ExitStack() as stack:
@@ -175,7 +175,7 @@ def _pipeline_name(template: Template) -> str:
 
 
 def _delete_files(directory: Path) -> None:
-    """Delete what servers and drivers, all of them stopped, have written."""
+    """Delete the files of servers and drivers, all of which have stopped."""
     for entry in directory.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)

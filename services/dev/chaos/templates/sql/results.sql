@@ -1,5 +1,5 @@
--- Everything that a pipeline has made of its input, but for what depends on where its
--- batches ended: sequence numbers, instants of commits, and which copy of a repeat
+-- Everything that a pipeline has made of its input, except for what depends on where
+-- its batches ended: sequence numbers, instants of commits, and which copy of a repeat
 -- came first.
 
 -- name: result_tables
@@ -58,7 +58,7 @@ FROM tallyweir.outbox
 WHERE pipeline = %(pipeline)s
 
 -- name: keyed_state
--- An element of a list is filed under the batch that added it.
+-- The entry of a list's element contains the batch that added it, so it is left out.
 SELECT
     output_table,
     key,
