@@ -78,7 +78,7 @@ def floors_below(
 
     Less may be visible than before. Which batches are committed in every database is
     recorded without waiting for the home server's disk. So a crash of the server may
-    lose the last of these records, and a later check by a driver makes them again.
+    lose the last of these records, and a driver or the resolver makes them again.
     """
     return {
         partition: min(floors.get(partition, 0), until)

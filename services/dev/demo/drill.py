@@ -20,20 +20,21 @@ from services.kafka.topic_log import TopicLog
 from services.process.driver_process import SILENCE_MAX_S, DriverProcess
 from services.produce.faults import Expectation
 
-#: When to kill in a batch before any batch has shown how long they take.
+#: The assumed duration of a batch, until a batch has shown how long batches take.
 _FIRST_BATCH_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillReport:
-    """What was done to the pipeline, and what must come of it.
+    """What the drill did to the pipeline, and what the results must be.
 
     Attributes:
         expectation: Counts of the messages, by what was done to them.
         expected: The results, counted from the flights.
-        kills: Drivers that died in mid-batch: the batch was not published.
-        kills_wanted: As many as the scenario asked for.
-        checkpoint_deletions: Restarts without the former checkpoint.
+        kills: Number of drivers that died in mid-batch, so that the batch was not
+            published.
+        kills_wanted: Number of kills that the scenario asked for.
+        checkpoint_deletions: Number of restarts without the former checkpoint.
     """
 
     expectation: Expectation
@@ -45,14 +46,14 @@ class DrillReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrillParts:
-    """What a drill works with, all of it of one world.
+    """What a drill works with, all from one world.
 
     Attributes:
-        stream: Not sent yet.
-        ledger: Of the pipeline that reads what is sent.
-        topic_log: Of the topic that it is sent to.
-        start_driver: Starts a driver, which is gone at the end of the block.
-        checkpoints: Spark's, of that driver.
+        stream: The messages, none of them sent yet.
+        ledger: The ledger of the pipeline that reads the messages.
+        topic_log: The log of the topic that the messages are sent to.
+        start_driver: Starts a driver, which is ended after the block.
+        checkpoints: The directory of the driver's Spark checkpoints.
     """
 
     stream: FlightStream
@@ -88,9 +89,9 @@ class Drill:
     """One run of a scenario.
 
     Args:
-        parts: Fresh.
-        scenario: What goes wrong when.
-        watcher: Who is told.
+        parts: Parts that no drill has used before.
+        scenario: What goes wrong and when.
+        watcher: Gets lines and counts about the progress.
     """
 
     def __init__(self, parts: DrillParts, scenario: Scenario, watcher: Watcher) -> None:
@@ -107,7 +108,7 @@ class Drill:
             self._send_and_kill(part, kill)
         with self._parts.start_driver() as driver:
             self._send(None)
-            # Told to stop before it listens, it would not end well.
+            # A driver that is told to stop before it listens would not drain.
             self._await(driver, "driver started")
             while not self._has_read_all():
                 self._await(driver, "batch published")
@@ -124,8 +125,8 @@ class Drill:
     def _send_and_kill(self, part: int, kill: Kill) -> None:
         """Send a part and kill drivers until one has died in mid-batch.
 
-        A batch can turn out to be published at the very moment of the kill. Then
-        there is another driver to kill, as long as there is something to read.
+        If the batch turns out to be published just before the kill, the drill kills
+        another driver, as long as there are messages to read.
         """
         is_sent = False
         is_mid_batch = False
@@ -152,17 +153,17 @@ class Drill:
             self._watcher.tell(f"deleted the checkpoint {self._parts.checkpoints}")
 
     def _await_moment(self, driver: DriverProcess, kill: Kill) -> int | None:
-        """Return, in the middle of a batch, its number.
+        """Wait for the middle of a batch, and return the batch's number.
 
-        None when the driver was too quick and there is nothing left to send.
+        Returns None if the driver was too quick and no message is left to send.
         """
         last = self._parts.ledger.read_last_sequence()
         until = last + kill.batches_before
         while True:
             if self._has_read_all() and self._send(self._scenario.parts[-1]) == 0:
                 return None
-            # A batch is planned before the one ahead of it is published, so behind the
-            # last plan there are publications still to come.
+            # A driver plans a batch before it publishes the one ahead of it, so after
+            # the last plan it still has batches to publish.
             event = self._await(driver, "batch planned", "batch published")
             if event["event"] == "batch planned" and last >= until:
                 pause_s = kill.moment * (self._shortest_batch_s or _FIRST_BATCH_S)
@@ -171,7 +172,7 @@ class Drill:
             last = self._progress.batch
 
     def _hears_of(self, driver: DriverProcess, sequence: int, timeout_s: float) -> bool:
-        """Tell whether a batch is published before the time is over."""
+        """Tell whether a batch is published before the timeout."""
         deadline = time.monotonic() + timeout_s
         while self._progress.batch < sequence:
             left_s = deadline - time.monotonic()
@@ -201,7 +202,7 @@ class Drill:
     def _listen(
         self, driver: DriverProcess, timeout_s: float, *names: str
     ) -> dict[str, Any] | None:
-        """Take the driver's events in until one of these names, or until the time."""
+        """Take in the driver's events until one of these names comes, or a timeout."""
         deadline = time.monotonic() + timeout_s
         while True:
             event = driver.next_event(deadline - time.monotonic())

@@ -1,6 +1,6 @@
-"""What must come of the flights, counted from the flights themselves.
+"""The results that the flights must have, counted from the flights themselves.
 
-Nothing here knows Kafka, Spark or Postgres: it is the other side of the scale.
+This module uses no Kafka, Spark or Postgres, so that its count is independent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from schemas.codec import EventRecord
 
-#: An hour of an airline at an airport: beginning of the hour, origin, airline's name.
+#: An hour of an airline at an airport: start of the hour, origin, airline's name.
 WindowKey = tuple[dt.datetime, str, str]
 
 UNKNOWN_AIRLINE = "unknown"
@@ -24,10 +24,10 @@ class HourOfFlights:
     """The flights of one window, added up.
 
     Attributes:
-        flights: All of them.
-        cancelled: Those without a delay.
-        delay_sum: Of the others, in minutes.
-        worst_delay: In minutes; None when all were cancelled.
+        flights: Number of flights.
+        cancelled: Number of flights without a delay.
+        delay_sum: Sum of the delays of the other flights, in minutes.
+        worst_delay: Greatest delay in minutes; None if all flights were cancelled.
     """
 
     flights: int = 0
@@ -47,7 +47,7 @@ class HourOfFlights:
         )
 
     def agrees_with(self, other: HourOfFlights) -> bool:
-        """Whether both are the same, the sum up to rounding."""
+        """Tell whether both are the same, except for rounding of the sum."""
         return (
             self.flights == other.flights
             and self.cancelled == other.cancelled
@@ -71,7 +71,7 @@ class ExpectedResults:
     """Counts records as they are sent.
 
     Args:
-        airlines: Names by carrier code.
+        airlines: Names of airlines by carrier code.
     """
 
     def __init__(self, airlines: Mapping[str, str]) -> None:
@@ -80,7 +80,7 @@ class ExpectedResults:
         self._airlines = airlines
 
     def count(self, records: Iterable[EventRecord]) -> Iterator[EventRecord]:
-        """Pass the records on, and count each."""
+        """Count each record and pass it on."""
         for record in records:
             self._add(record)
             yield record
@@ -99,7 +99,7 @@ class ExpectedResults:
 
 
 def compare_ids(expected: set[str], found: list[str]) -> list[str]:
-    """Say which IDs are missing, surplus or there more than once."""
+    """Say which IDs are missing or surplus, and how many rows repeat an ID."""
     once = set(found)
     violations = [f"{event_id} is missing" for event_id in sorted(expected - once)]
     violations += [f"{event_id} was never sent" for event_id in sorted(once - expected)]

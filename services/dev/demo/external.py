@@ -1,7 +1,7 @@
-"""The demo against a system that runs already: send, wait, count.
+"""The demo against a system that already runs: send, wait, count.
 
-Nothing is started, stopped or made here. The pipeline ``departures`` is somebody
-else's, in containers or on a cluster, and has read nothing yet.
+This module starts, stops and creates nothing. An operator runs the pipeline
+``departures``, in containers or on a cluster, and it has read no events yet.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import TopicPartition
 
 _POLL_S = 1.0
-#: Sent and acknowledged before the others. A partition that no event came from does not
-#: hold the watermark, and a driver that already runs could read a day of one partition
-#: before the first event of another. These are within the hour, in every partition.
+#: Messages that are sent and acknowledged before the others. A partition without events
+#: does not hold the watermark, so a driver that already runs could read a day of one
+#: partition before the first event of another. These messages are within one hour, in
+#: every partition.
 _FIRST_MESSAGES = 40
 
 
@@ -44,7 +45,7 @@ def external_world() -> Iterator[DemoWorld]:
     """Find the servers that the environment names.
 
     Raises:
-        ConfigurationError: It names none, or the topic already has events.
+        ConfigurationError: It names no server, or the topic already has events.
         RetryableError: A server does not answer.
     """
     bootstrap = require_kafka_bootstrap()
@@ -80,8 +81,8 @@ def send_and_wait(
     """Send all messages; return when the pipeline has committed them.
 
     Raises:
-        RetryableError: ``DEMO_NOT_READ`` when nothing was committed for a while, or a
-            server went away.
+        RetryableError: ``DEMO_NOT_READ`` if the pipeline committed nothing for a while,
+            or a server went away.
     """
     bootstrap = world.endpoints.kafka_bootstrap
     stream = FlightStream(bootstrap, world.pipeline_file, scenario)

@@ -21,14 +21,14 @@ _TELL_EVERY_MESSAGES = 2_000
 class FlightStream:
     """All messages of a demo, in an order that only the scenario decides.
 
-    Where one part ends and the next begins makes no difference to the messages. A
-    repeat that is due a thousand events later can so be sent to another driver than
-    the event that it repeats.
+    The messages do not depend on where one part ends and the next begins. So a repeat
+    that is due a thousand events later can go to another driver than the event that it
+    repeats.
 
     Args:
         bootstrap: ``host:port`` of the broker.
-        pipeline_file: Names topic, contract and event ID.
-        scenario: Says how many flights, and the seed.
+        pipeline_file: The file that names topic, contract and event ID.
+        scenario: Gives the number of flights, and the seed.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class FlightStream:
         return self._plan.expectation
 
     def send(self, count: int | None, on_sent: Callable[[int], None]) -> int:
-        """Send the next messages; return, once the broker has them, how many.
+        """Send the next messages; return their number, once the broker has them.
 
         Args:
-            count: At most so many; None for all that are left.
+            count: Most messages to send; None for all that are left.
             on_sent: Called now and then with the number of messages sent in all.
 
         Raises:
-            RetryableError: Not everything was delivered.
+            RetryableError: The broker did not get all messages.
         """
         before = self._producer.sent
         for message in itertools.islice(self._messages, count):

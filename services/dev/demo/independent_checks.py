@@ -1,4 +1,4 @@
-"""The tables held against what was sent, by a count that shares nothing with verify."""
+"""Compares the tables with what was sent, by a count that is independent of verify."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def verify_results(world: DemoWorld, report: DrillReport) -> Receipt:
     """Verify the demo's pipeline, and add what the demo itself knows about it.
 
     Args:
-        world: No driver works in it any more.
-        report: What was sent and done.
+        world: The demo's world, in which no driver works any more.
+        report: What the drill sent and did.
 
     Raises:
         RetryableError: The server went away.
@@ -40,7 +40,7 @@ def verify_results(world: DemoWorld, report: DrillReport) -> Receipt:
 def add_independent_checks(
     receipt: Receipt, home: Connection[TupleRow], report: DrillReport
 ) -> Receipt:
-    """Hold what was sent against the tables and against the receipt's totals."""
+    """Compare what was sent with the tables and with the receipt's totals."""
     with translated("counting the results"):
         checks = [
             _check_event_ids(home, report),
@@ -95,7 +95,7 @@ def _check_windows(home: Connection[TupleRow], report: DrillReport) -> Check:
 def _check_counts(
     home: Connection[TupleRow], receipt: Receipt, report: DrillReport
 ) -> Check:
-    """Hold every kind of message against the ledger and against the tables."""
+    """Compare the count of each kind of message with the ledger and the tables."""
     sent, totals = report.expectation, receipt.totals
     with home.cursor(row_factory=dict_row) as cursor:
         cursor.execute(_SQL["put_aside"], {"pipeline": receipt.pipeline})
@@ -137,7 +137,7 @@ def _check_counts(
 def _check_hardship(
     home: Connection[TupleRow], receipt: Receipt, report: DrillReport
 ) -> Check:
-    """Make sure that the demo was hard: an easy one would prove nothing."""
+    """Check that the demo was hard, because an easy one would prove nothing."""
     row = home.execute(
         _SQL["repeats_of_other_batches"], {"pipeline": receipt.pipeline}
     ).fetchone()

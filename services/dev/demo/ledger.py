@@ -24,10 +24,10 @@ TABLES = (
 
 
 class Ledger:
-    """A pipeline's state, read afresh by every call.
+    """A pipeline's state, which every call reads again.
 
     Args:
-        connection: In autocommit, so that no call sees an old snapshot.
+        connection: A connection in autocommit, so that no call sees an old snapshot.
         pipeline: Its name.
     """
 
@@ -36,9 +36,9 @@ class Ledger:
         self._pipeline = {"pipeline": pipeline}
 
     def read_last_sequence(self) -> int:
-        """Return the number of the batch that was published last, 0 for none.
+        """Return the number of the batch that was published last, or 0.
 
-        Waits for a publish transaction that is under way, whoever began it.
+        Waits for a publish transaction that is under way, even one of a dead driver.
         """
         with translated("reading the ledger"):
             row = self._connection.execute(
@@ -47,7 +47,7 @@ class Ledger:
         return 0 if row is None else int(row[0])
 
     def read_positions(self) -> dict[TopicPartition, int]:
-        """Return the next offset to read of each partition."""
+        """Return the next offset to read, for each partition."""
         with translated("reading the ledger"):
             rows = self._connection.execute(
                 _SQL["positions"], self._pipeline
@@ -55,9 +55,10 @@ class Ledger:
         return {TopicPartition(topic, part): offset for topic, part, offset in rows}
 
     def read_visible_positions(self) -> dict[TopicPartition, int]:
-        """Return, of each partition, up to where all results can be seen everywhere.
+        """Return, for each partition, the offset below which all results are visible.
 
-        Empty before the pipeline's first start.
+        Visible means in every database. The result is empty before the pipeline's first
+        start.
         """
         with translated("reading the ledger"):
             rows = self._connection.execute(
@@ -66,7 +67,7 @@ class Ledger:
         return {TopicPartition(topic, part): offset for topic, part, offset in rows}
 
     def read_repeated_id(self) -> str:
-        """Return an event's ID that came more than once; empty when none did."""
+        """Return the ID of an event that came more than once; empty if none did."""
         with translated("reading the repeats"):
             row = self._connection.execute(
                 _SQL["repeated_id"], self._pipeline
@@ -75,7 +76,7 @@ class Ledger:
 
 
 def refuse_used_database(connection: Connection[TupleRow], pipeline: str) -> None:
-    """Make sure that the demo finds nothing of anybody's in its way.
+    """Refuse a database that already has the demo's tables or its pipeline.
 
     Raises:
         ConfigurationError: ``DEMO_DATABASE_IN_USE``.
@@ -102,10 +103,10 @@ def refuse_used_database(connection: Connection[TupleRow], pipeline: str) -> Non
 def create_airlines(
     connection: Connection[TupleRow], airlines: Sequence[tuple[str, str]]
 ) -> None:
-    """Make the lookup table that the pipeline enriches with.
+    """Create the lookup table that the pipeline enriches with.
 
     Crash:
-        It is there whole or not at all.
+        The table exists with all of its rows, or not at all.
     """
     with (
         translated("making the lookup table"),

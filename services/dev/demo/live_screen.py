@@ -1,4 +1,4 @@
-"""The demo at a terminal: counts that renew themselves below the lines."""
+"""The demo at a terminal: lines of text, and below them counts that update."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LiveScreen:
     """Shows lines as they come, and the counts under them.
 
     Args:
-        messages: Roughly how many will be sent, for the bars.
+        messages: Rough number of messages to send, for the bars.
     """
 
     def __init__(self, messages: int) -> None:
@@ -55,7 +55,7 @@ class LiveScreen:
         self._console.print(line.append(text, style="not dim"))
 
     def show(self, progress: Progress) -> None:
-        """Have the next refresh draw these counts."""
+        """Let the next refresh draw these counts."""
         self._progress = progress
 
     @property

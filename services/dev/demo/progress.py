@@ -1,4 +1,4 @@
-"""How far a demo has come, and who wants to know."""
+"""The progress of a demo, and the interface of its watcher."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Progress:
     Attributes:
         sent: Messages that were given to the producer.
         read: Records that the published batches have read.
-        committed: Of these, events that became results.
-        duplicates: Of these, repeats that were dropped.
-        dead: Of these, dead letters.
+        committed: Events among these that became results.
+        duplicates: Repeats among these that were dropped.
+        dead: Dead letters among these.
         batch: Number of the last published batch.
         kills: Drivers that died in mid-batch.
     """
@@ -30,10 +30,10 @@ class Progress:
 
 
 class Watcher(Protocol):
-    """Who watches a demo."""
+    """Gets lines and counts about the progress of a demo."""
 
     def tell(self, text: str) -> None:
-        """Something worth a line has happened."""
+        """Take a line about something that has happened."""
 
     def show(self, progress: Progress) -> None:
-        """The counts have changed; called often."""
+        """Take the changed counts; called often."""

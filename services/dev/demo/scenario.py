@@ -11,7 +11,8 @@ from services.produce.faults import FaultRates
 PARTITIONS = 4
 RATES = FaultRates(duplicates=0.2, poison=0.01, invalid=("distance_miles", -1))
 
-#: A driver is killed twice; each of the three drivers finds new events to read.
+#: The shares of the messages that the two killed drivers get. The third driver gets the
+#: rest, so each of the three finds new events to read.
 _SHARES = (0.45, 0.3)
 _BATCHES = 14
 _BATCH_OFFSETS_MIN = 500
@@ -22,8 +23,8 @@ class Kill:
     """One SIGKILL of a driver in mid-batch.
 
     Attributes:
-        batches_before: The driver publishes at least so many first.
-        moment: When within the batch, as a share of a former batch's duration.
+        batches_before: Number of batches that the driver publishes first, at least.
+        moment: When within the batch, as a share of an earlier batch's duration.
         loses_checkpoint: Whether the checkpoint directory is deleted afterwards.
     """
 
@@ -37,13 +38,13 @@ class Scenario:
     """What happens in one demo.
 
     Attributes:
-        events: Flights to send.
-        seed: Decides the faults of the messages too.
-        messages: Roughly how many the flights and their faults make.
-        parts: Messages to send for each of the drivers that are killed; the last
-            driver gets the rest.
-        batch_offsets_max: Offsets that a batch may read.
-        kills: In order.
+        events: Number of flights to send.
+        seed: The seed, which also decides the faults of the messages.
+        messages: Rough number of messages that the flights and their faults make.
+        parts: Number of messages to send for each of the drivers that are killed; the
+            last driver gets the rest.
+        batch_offsets_max: Most offsets that a batch may read.
+        kills: The kills, in order.
     """
 
     events: int
@@ -58,7 +59,7 @@ def write_scenario(events: int, seed: int) -> Scenario:
     """Decide what goes wrong.
 
     Args:
-        events: Flights to send, at least one.
+        events: Number of flights to send, at least one.
         seed: The same seed and events give the same scenario.
     """
     source = random.Random(seed)  # noqa: S311 (repeatable is the point)
@@ -68,7 +69,7 @@ def write_scenario(events: int, seed: int) -> Scenario:
     unlucky = source.randrange(len(parts))
     kills = tuple(
         Kill(
-            # The part must hold the batch to die in, and one more to try again.
+            # The part must hold the batch to die in, and one more for another try.
             batches_before=max(
                 0, min(source.randint(1, 3), part // batch_offsets_max - 2)
             ),

@@ -1,8 +1,8 @@
-"""Servers, topic and tables of the demo's own, so that nobody's are touched.
+"""The demo's own servers, topic and tables, so that it touches no others.
 
-Everything lies in ``demo`` inside of the state directory, laid out like a state
-directory, so that the other commands find the demo's servers when they are told that
-it is theirs.
+All its files are in ``demo`` inside of the state directory. This folder has the layout
+of a state directory, so other commands find the demo's servers if the operator names it
+as their state directory.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class DemoWorld:
     """Where one demo takes place.
 
     Attributes:
-        directory: All of its files.
+        directory: The directory of all its files.
         endpoints: Its Kafka and its home database.
         has_own_servers: Whether one of them is embedded.
-        shown_dsn: The home database for people: with the password only where that
-            is the demo's own.
-        pipeline_file: The pipeline, reading the demo's topic.
-        topic: It has ``PARTITIONS`` partitions and is empty.
-        home: A connection in autocommit.
-        databases: Connection strings of the others that have results; the demo's own
-            pipeline has none.
+        shown_dsn: The connection string of the home database for people, with a
+            password only if the server is the demo's own.
+        pipeline_file: The pipeline file, which reads the demo's topic.
+        topic: The topic, which has ``PARTITIONS`` partitions and is empty.
+        home: A connection to the home database, in autocommit.
+        databases: Connection strings of other databases with results; the demo's own
+            pipeline has no others.
     """
 
     directory: Path
@@ -74,11 +74,11 @@ class DemoWorld:
 
     @property
     def checkpoints(self) -> Path:
-        """Where the driver has Spark keep its checkpoint."""
+        """The directory of the driver's Spark checkpoints."""
         return self.directory / "checkpoints"
 
     def driver_environment(self) -> dict[str, str]:
-        """The environment in which a driver works here."""
+        """Return the environment in which a driver works here."""
         return child_environment(self.endpoints) | {
             STATE_DIRECTORY_VARIABLE: str(self.directory)
         }
@@ -86,14 +86,14 @@ class DemoWorld:
 
 @contextmanager
 def demo_world(*, keep: bool) -> Iterator[DemoWorld]:
-    """Make a fresh world; end what an earlier demo left of its own.
+    """Make a fresh world; end what an earlier demo left running.
 
     Args:
-        keep: Whether embedded servers go on when the block ends well. When it ends
-            by an error or a signal they are stopped in any case.
+        keep: Whether embedded servers go on when the block ends well. If it ends by an
+            error or a signal, they are stopped in any case.
 
     Raises:
-        ConfigurationError: A given database has the demo's tables already.
+        ConfigurationError: A given database already has the demo's tables.
         RetryableError: A server does not answer.
 
     Crash:
@@ -145,12 +145,12 @@ def demo_world(*, keep: bool) -> Iterator[DemoWorld]:
 
 
 def _delete_files(directory: Path) -> None:
-    """Delete what the servers and drivers of a demo, all stopped, have written."""
+    """Delete the files of the demo's servers and drivers, all of which have stopped."""
     for entry in directory.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)
         elif entry.name != "lock":
-            # Who waits for the lock waits for this very file.
+            # A process that waits for the lock waits for this very file.
             entry.unlink()
 
 

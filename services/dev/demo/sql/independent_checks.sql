@@ -27,8 +27,8 @@ WHERE pipeline = %(pipeline)s
   AND reason = %(reason)s
 
 -- name: repeats_of_other_batches
--- Repeats that only the catalog of seen IDs could unmask: their first copy was
--- published with an earlier batch.
+-- Counts repeats that only the catalog of seen IDs can detect, because their first copy
+-- was published with an earlier batch.
 SELECT count(*)
 FROM tallyweir.duplicate_event AS repeat
 JOIN departures AS kept

@@ -1,4 +1,4 @@
--- What the demo reads of the ledger while a driver works, and its own lookup table.
+-- What the demo reads from the ledger while a driver works, and its own lookup table.
 
 -- name: last_sequence
 -- The lock waits for a publish transaction that a driver has left under way.
@@ -13,7 +13,7 @@ FROM tallyweir.partition_progress
 WHERE pipeline = %(pipeline)s
 
 -- name: tables_there
--- Which of the demo's tables exist already.
+-- Returns those of the demo's tables that already exist.
 SELECT name
 FROM unnest(%(tables)s::text[]) AS wanted (name)
 WHERE to_regclass('public.' || name) IS NOT NULL
