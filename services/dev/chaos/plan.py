@@ -232,7 +232,7 @@ def _injection(
     progress: float,
     databases: tuple[str, ...],
 ) -> Injection:
-    # Each kind draws every value, so that the kind does not shift later draws.
+    # Every kind draws these values, so that one more kind shifts no other draw.
     database = source.choice(databases)
     return Injection(
         number=number,

@@ -93,7 +93,7 @@ class Sender(threading.Thread):
                 while not self._send(transaction):
                     if self._stopping.is_set():
                         return
-        except Exception as error:  # noqa: BLE001 (told to whoever waits for the end)
+        except Exception as error:  # noqa: BLE001 (the waiting thread raises it)
             self.failure = error
 
     def _send(self, transaction: Transaction) -> bool:

@@ -87,7 +87,7 @@ class SnapshotReader(threading.Thread):
                     # A server has died, so the unfinished snapshot does not count.
                     self._disconnect()
                 rest_s = max(_REST_MIN_S, _REST_SHARE * (time.monotonic() - began))
-        except Exception as error:  # noqa: BLE001 (told to whoever waits for the end)
+        except Exception as error:  # noqa: BLE001 (the waiting thread raises it)
             self.failure = error
 
     def _look(self) -> None:

@@ -49,7 +49,7 @@ class DrillParts:
     """What a drill works with, all from one world.
 
     Attributes:
-        stream: The messages, none of them sent yet.
+        stream: The messages, which are not sent yet.
         ledger: The ledger of the pipeline that reads the messages.
         topic_log: The log of the topic that the messages are sent to.
         start_driver: Starts a driver, which is ended after the block.

@@ -68,7 +68,7 @@ class KeyedStore:
         self._values = {
             "pipeline": pipeline,
             "output_table": output.table,
-            # Without a watermark no state has an expiry, and no such timer is due.
+            # Without a watermark no state expires, and no event-time timer is due.
             "watermark": watermark,
         }
 

@@ -139,7 +139,7 @@ class _RejectionSearch:
 
         Raises:
             ConfigurationError: ``TABLE_REFUSES_ROWS`` when there are so many that
-                the table must be the cause; ``TABLE_SKIPS_ROWS`` when it takes none.
+                the table must be the cause; ``TABLE_SKIPS_ROWS`` when it takes no row.
             psycopg.Error: The server or the connection failed.
         """
         try:

@@ -1,4 +1,4 @@
-"""Stages one task attempt in the home, and in every database that it has rows for."""
+"""Stages one task attempt's rows: in the home, and in each database they belong to."""
 
 from __future__ import annotations
 
