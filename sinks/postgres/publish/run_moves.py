@@ -23,7 +23,7 @@ class RunMoves:
     """Records a run in the ledger, and makes room for its rows.
 
     Args:
-        connection: In the publish transaction; the caller ends it.
+        connection: A connection in the publish transaction; the caller ends it.
         layout: The pipeline's tables.
         tables: The names of staging and state.
         tally: The batch's tally.

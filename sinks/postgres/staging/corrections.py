@@ -54,7 +54,8 @@ class Corrections:
     """The corrections that a batch's voters have staged.
 
     Attributes:
-        connection: In the publish transaction, or in one that looks for refused rows.
+        connection: A connection in the publish transaction, or in a transaction that
+            looks for refused rows.
         pipeline: The pipeline whose rows may be deleted.
         id_column: The append tables' column that holds the ID.
         tables: Names of the staging tables.

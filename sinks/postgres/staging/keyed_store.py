@@ -49,7 +49,7 @@ class KeyedStore:
     """One stateful output, as one task sees it.
 
     Args:
-        connection: To the home.
+        connection: A connection to the home.
         pipeline: Its name.
         output: The output.
         watermark: The watermark after the batch; state that expires by then is gone.

@@ -36,7 +36,7 @@ class ResultCopy:
     """Copies one task's rows of one output, inside of the task's transaction.
 
     Args:
-        connection: In that transaction; the caller ends it.
+        connection: A connection in that transaction; the caller ends it.
         output: An output whose table has columns of exactly the output's types.
     """
 

@@ -165,7 +165,7 @@ def arranged(
     whole; otherwise it takes each row apart.
 
     Args:
-        connection: To the database of both tables.
+        connection: A connection to the database of both tables.
         columns: The staging table's columns.
         target: The table that takes the rows unchanged, if there is one.
     """
@@ -186,7 +186,7 @@ class StagingWriter:
     normally commits; the task may vote only after that.
 
     Args:
-        connection: To that database.
+        connection: A connection to that database.
         names: Names of the batch's tables there.
         attempt: The attempt that the rows belong to.
 

@@ -37,7 +37,7 @@ class StagingArea:
     """What one driver stages in one database.
 
     Args:
-        session: To that database.
+        session: The ``Session`` that connects to that database.
         layout: The pipeline's tables.
         branches: The branches whose rows are staged here.
         claim: The driver's claim.

@@ -29,7 +29,7 @@ def check_branchable(
     """Refuse tables whose branches could wait for each other, or miss rows.
 
     Args:
-        connection: To a database in which all of the tables exist.
+        connection: A connection to a database in which all of the tables exist.
         tables: The pipeline's tables in that database.
         split: The tables among them that several transactions of the database publish,
             with the columns that the pipeline writes.

@@ -20,7 +20,7 @@ def check_copyable(
     """Refuse a table whose types COPY does not fit, or whose keys refuse repeated rows.
 
     Args:
-        connection: To its database.
+        connection: A connection to its database.
         table: Its name.
         columns: The columns that tasks copy.
 

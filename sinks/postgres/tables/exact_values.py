@@ -90,7 +90,7 @@ def unfit_types(
     """Name columns of a table whose types may change the values written to them.
 
     Args:
-        connection: To its database.
+        connection: A connection to its database.
         table: A table that exists.
         columns: The columns that the pipeline writes.
         per_value: Whether a single value can be refused; if so, the result has only

@@ -40,7 +40,7 @@ def hold_tables(
     tables.
 
     Args:
-        connection: To the home, inside of the act's transaction.
+        connection: A connection to the home, inside of the act's transaction.
         pipeline: The pipeline whose outputs and shadows are held.
         layouts: Layouts of the versions whose tables the act reads as well.
         needs_all: Whether the act uses each append table.
@@ -100,7 +100,7 @@ def keep_tables(
     """Keep a pipeline's tables in a database from being replaced while they are read.
 
     Args:
-        connection: In the transaction that reads them.
+        connection: A connection in the transaction that reads them.
         pipeline: The pipeline whose outputs and shadows are kept.
         database: The pipeline's database that the connection is to.
         layouts: Layouts of the versions whose tables are read as well. If given, all

@@ -33,7 +33,7 @@ def check_insertable(connection: _Connection, table: str, *, is_updated: bool) -
     """Refuse a table on which a rule or a trigger replaces each write.
 
     Args:
-        connection: To its database.
+        connection: A connection to its database.
         table: Its name.
         is_updated: Whether batches also update and delete its rows.
 

@@ -121,7 +121,7 @@ def change_digested(
     """Execute a statement that changes rows; return the digest of the changed rows.
 
     Args:
-        connection: In the publish transaction.
+        connection: A connection in the publish transaction.
         change: An INSERT, UPDATE or DELETE without a RETURNING clause.
         sources: The values that are hashed of each row, as RETURNING reads them.
         values: The statement's parameters.
