@@ -1,4 +1,4 @@
-"""A task's events and what becomes of each, in the ledger's words."""
+"""A task's events and the fate of each, as the ledger counts it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOWER_HALF = (1 << _HALF_BITS) - 1
 
 
 class EventClass(IntEnum):
-    """What became of an event; the ledger's columns of the same names."""
+    """The fate of an event; the ledger has a column of the same name for each."""
 
     COMMITTED = 0
     DEAD = 1
@@ -31,18 +31,19 @@ class EventClass(IntEnum):
 
 @dataclass(slots=True, kw_only=True)
 class ClassifiedEvents:
-    """A task's events and, so far, what becomes of each: at first all are committed.
+    """A task's events and their fates so far; at first, all are committed.
 
     Attributes:
         table: The event frame's columns, one chunk each.
         classes: ``EventClass`` of each row.
-        reasons: Why a row is dead: reason code and detail, by row.
+        reasons: Reason code and detail of each dead row.
         event_time_us: Microseconds since 1970; undefined for rows without a time.
-        corrections: Rows that take the place of what earlier events of their IDs have
-            brought to the tables. They are committed, or filtered: then nothing comes.
-        fingerprints: Of the rows that have an ID, once they are known; else None.
-        erased: Rows of which nothing may be kept; they are filtered.
-        read_ids: Of rows that are no event, the ID where it could be read all the same.
+        corrections: Rows that correct earlier events of their IDs. A committed one
+            replaces what the earlier event brought to the tables. A filtered one takes
+            it away and adds nothing.
+        fingerprints: Fingerprints of the rows that have an ID; None until computed.
+        erased: Rows of erased events. Nothing of them may be kept; they are filtered.
+        read_ids: IDs that could still be read from rows that are not events.
     """
 
     table: pa.Table
@@ -56,7 +57,7 @@ class ClassifiedEvents:
 
     @classmethod
     def undecided(cls, table: pa.Table) -> ClassifiedEvents:
-        """Return events of which nothing is decided.
+        """Return events whose fates are all undecided.
 
         Args:
             table: The event frame's columns, one chunk each.
@@ -78,7 +79,7 @@ class ClassifiedEvents:
         return int(np.count_nonzero(self.is_class(kind)))
 
     def is_erased(self) -> BoolArray:
-        """Tell of which rows nothing may be kept."""
+        """Tell which rows are of erased events, of which nothing may be kept."""
         chosen = np.zeros(len(self.classes), dtype=np.bool_)
         chosen[self.erased] = True
         return chosen
@@ -91,9 +92,9 @@ class ClassifiedEvents:
         return np.asarray(self.array(column))
 
     def checksum(self, chosen: BoolArray) -> int:
-        """Add up the offsets of some rows, by which an audit knows them again."""
+        """Add up the offsets of some rows, so that an audit can compare them."""
         offsets = np.asarray(self.array(named.OFFSET))[chosen]
-        # Of neither half can so many be added up that they wrap; Python's do not.
+        # A task has too few rows for the sum of a half to wrap; Python's do not wrap.
         upper, lower = offsets >> _HALF_BITS, offsets & _LOWER_HALF
         return (int(upper.sum()) << _HALF_BITS) + int(lower.sum())
 

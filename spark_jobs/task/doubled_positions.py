@@ -1,4 +1,4 @@
-"""Finds an event that reaches a task twice, which only a transform can do."""
+"""Finds an event that reaches a task twice, which only a transform can cause."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from spark_jobs.source import event_columns as named
 
 
 def check_positions_differ(table: pa.Table) -> None:
-    """Refuse a task's rows when an event is in them twice.
+    """Refuse a task's rows if they hold an event twice.
 
-    A transform that doubled one event and lost another would keep the numbers that
-    the conservation law compares.
+    If a transform doubles one event and loses another, the counts that the conservation
+    law compares stay the same.
 
     Raises:
         FatalError: ``EVENT_DOUBLED``.

@@ -1,4 +1,4 @@
-"""How old the committed events of a task are, by what Kafka says of their records."""
+"""The ages of a task's committed events, by the timestamps of their Kafka records."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MILLISECONDS = 1e-3
 def ages_of(events: ClassifiedEvents, planned_at_us: int) -> dict[int, int]:
     """Count the committed events of a task by their age when the batch was planned.
 
-    A record without a time, which Kafka tells by a negative one, is left out.
+    Records without a timestamp, which Kafka shows as a negative one, are left out.
 
     Args:
-        events: As they were decided upon.
-        planned_at_us: By the home's clock.
+        events: The task's events, with their final fates.
+        planned_at_us: When the batch was planned, by the home's clock.
     """
     column = events.array(named.TIMESTAMP).cast(pa.int64())
     if column.null_count:
@@ -28,7 +28,8 @@ def ages_of(events: ClassifiedEvents, planned_at_us: int) -> dict[int, int]:
     counted = events.is_class(EventClass.COMMITTED) & (times_us >= 0)
     if not counted.all():
         times_us = times_us[counted]
-    # Seven digits are enough for a bucket, and logarithms of them take a tenth.
+    # Seven digits are enough to find a bucket; their logarithms take a tenth of the
+    # time.
     ages_ms = ((planned_at_us - times_us) * _MILLISECONDS).astype(np.float32)
     np.maximum(ages_ms, np.float32(1), out=ages_ms)
     np.log2(ages_ms, out=ages_ms)

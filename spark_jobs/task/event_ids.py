@@ -1,4 +1,4 @@
-"""Hashes of the events' IDs, and what is asked by them."""
+"""Hashes the events' IDs, to find erased events and to claim the IDs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def find_erased(
 ) -> BoolArray:
     """Tell which events were erased, by ID or by position.
 
-    Keeps the fingerprints that it needs with the events.
+    Stores the fingerprints that it computes in ``events``.
 
     Args:
-        events: Those of a task.
-        tombstones: What was erased.
+        events: The events of a task.
+        tombstones: The erased IDs and positions.
         key: The installation's secret for fingerprints.
-        places: Where the events come from, by the numbers of the frame.
+        places: The topics and partitions behind the frame's place numbers.
     """
     is_erased = np.zeros(len(events.classes), dtype=np.bool_)
     numbers = np.asarray(events.array(named.PLACE))
@@ -59,13 +59,13 @@ def candidates_of(
     bucket_seconds: int,
     keeps_payload_hashes: bool,
 ) -> Candidates:
-    """Return what some events ask by for their IDs, in the order of the rows.
+    """Return the candidates by which rows ask for their IDs, in the order of the rows.
 
     Args:
-        events: Those of a task.
-        rows: Which of them ask; each has an ID. The filtered among them only correct.
+        events: The events of a task.
+        rows: The rows that ask; each has an ID. Filtered ones can only correct.
         key: The installation's secret for fingerprints.
-        bucket_seconds: How much event time one bucket of seen IDs holds.
+        bucket_seconds: Seconds of event time in one bucket of seen IDs.
         keeps_payload_hashes: Whether payloads are compared.
     """
     fingerprints = fingerprints_of(events, rows, key)
@@ -79,21 +79,21 @@ def candidates_of(
         payload_hashes=payload_hashes(_column(events, rows, named.VALUE), key)
         if keeps_payload_hashes
         else None,
-        # A filtered event of a new ID has nothing to correct.
+        # A filtered event with a new ID has nothing to correct.
         only_corrects=is_filtered if is_filtered.any() else None,
     )
 
 
 def fingerprints_of(events: ClassifiedEvents, rows: I64Array, key: bytes) -> U64Array:
-    """Return the fingerprints of some events' IDs; each must have one."""
+    """Return the fingerprints of some events' IDs; each event must have an ID."""
     if events.fingerprints is not None:
-        # Hashing costs more than all that is done with the hashes.
+        # Hashing costs more than all other work with the hashes.
         return events.fingerprints[rows]
     return fingerprint(_id_parts(events, rows), key)
 
 
 def buckets_of(event_time_us: I64Array, bucket_seconds: int) -> I64Array:
-    """Return the bucket of seen IDs that each time is filed under: where it begins."""
+    """Return the start of the bucket of seen IDs that each time is filed under."""
     seconds = np.floor_divide(event_time_us, 1_000_000)
     return np.floor_divide(seconds, bucket_seconds) * bucket_seconds
 

@@ -1,4 +1,4 @@
-"""The hottest keys of a task's windows and functions, from what it stages anyway."""
+"""The hottest keys of a task's windows and functions, found in the rows it stages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def find_hot_keys(layout: HomeLayout, table: str, rows: pa.Table) -> dict[str, H
 
     Args:
         layout: The pipeline's tables.
-        table: The staging table; other than of windows and keyed state tell nothing.
-        rows: For it.
+        table: The staging table. Only tables of windows and keyed state have hot keys.
+        rows: The rows for that table.
 
     Returns:
-        By the table of the output; at most one.
+        The hot keys by the output's table; at most one entry.
     """
     for output in layout.outputs:
         if output.staging_table != table or not rows.num_rows:
@@ -40,11 +40,11 @@ def find_hot_keys(layout: HomeLayout, table: str, rows: pa.Table) -> dict[str, H
 
 
 def hide_keys(found: Mapping[str, HotKeys], secret: bytes) -> dict[str, HotKeys]:
-    """Put hashes in the place of keys, which may be somebody's name.
+    """Replace keys by hashes, because a key may be a person's name.
 
     Args:
-        found: By output.
-        secret: Of the installation, so that nobody can find a key by trying.
+        found: Hot keys by output.
+        secret: The installation's secret, so that trying keys does not reveal one.
     """
 
     def hidden(key: str) -> str:
@@ -63,7 +63,7 @@ def hide_keys(found: Mapping[str, HotKeys], secret: bytes) -> dict[str, HotKeys]
 
 
 def _of_partials(rows: pa.Table, by: list[str]) -> HotKeys:
-    """Look at the groups with most events; one key may have several of them."""
+    """Look at the groups with the most events; one key may have several groups."""
     events = WINDOW_EVENTS.column.name
     chosen = pc.select_k_unstable(rows, KEYS_KEPT, [(events, "descending")])
     keys: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Where a claim's tasks ask for their IDs: the driver's holder and its address."""
+"""Where the tasks of a claim ask for IDs: the driver's holder and its address."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from spark_jobs.engine.settings import DriverSettings
 #: Lower than every bucket: nothing has expired while there is no watermark.
 _BEFORE_ALL_BUCKETS = -(2**62)
 
-#: Makes what holds the IDs, given what shows those of the batches before.
+#: Makes the holder of the IDs, given a function that shows those of earlier batches.
 MakeHolder = Callable[[OpenView], ClaimHolder]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdClaims:
-    """Whom tasks ask, for as long as one claim of an epoch lasts."""
+    """The holder that tasks ask while one claim of an epoch lasts."""
 
     holder: ClaimHolder
     address: Address
@@ -53,11 +53,12 @@ def opened_id_claims(  # noqa: PLR0913 - keyword-only but for what it is about
     """Hold the IDs of a pipeline for one claim, and answer tasks that ask for them.
 
     Args:
-        settings: Where the home is, and at which port to answer.
-        layout: Of a pipeline that deduplicates.
-        claim: Under which the tasks work.
-        directory: An empty one, for a copy of the catalog.
-        conf: Of the Spark application, whose executors must reach this process.
+        settings: The address of the home database, and the port to answer at.
+        layout: The layout of a pipeline that deduplicates.
+        claim: The claim of an epoch that the tasks work under.
+        directory: An empty directory, for a copy of the catalog.
+        conf: The configuration of the Spark application. Its executors must reach this
+            process.
         make_holder: Makes the holder.
     """
     dsn = settings.home_dsn
@@ -98,16 +99,16 @@ def opened_id_claims(  # noqa: PLR0913 - keyword-only but for what it is about
 
 
 def _tell_failure(error: Exception) -> None:
-    """Say why tasks that are new cannot ask; those that are connected can."""
+    """Log why new tasks cannot connect; tasks that are connected can still ask."""
     structlog.get_logger().error(
         "claims not accepted", error=f"{type(error).__name__} {error}"
     )
 
 
 def terms_of(plan: BatchPlan, layout: HomeLayout) -> RoundTerms:
-    """Say what a batch's IDs are held against: the batches before it, and no other.
+    """Return the terms of a batch: its IDs are compared with earlier batches only.
 
-    A batch that replaces all before it has none before it.
+    A run that replaces all earlier batches compares its IDs with no batch.
     """
     replaces = plan.run is not None and plan.run.replaces
     sequence = 0 if replaces else plan.after_sequence
@@ -117,12 +118,12 @@ def terms_of(plan: BatchPlan, layout: HomeLayout) -> RoundTerms:
 def terms_after(
     sequence: int, watermark_us: int | None, layout: HomeLayout
 ) -> RoundTerms:
-    """Say what the IDs of events are held against that come after a batch.
+    """Return the terms for the IDs of events that come after a batch.
 
     Args:
-        sequence: Of the batch.
-        watermark_us: That it has left.
-        layout: Of a pipeline that deduplicates.
+        sequence: The batch's sequence.
+        watermark_us: The watermark after the batch.
+        layout: The layout of a pipeline that deduplicates.
     """
     return RoundTerms(
         through_sequence=sequence,

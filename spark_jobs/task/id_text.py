@@ -1,4 +1,4 @@
-"""The IDs of events as text, for people to search by."""
+"""Writes the IDs of events as text, for people to search by."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def id_text(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def readable_ids(rows: pa.Table, read: Sequence[object]) -> pa.Array:
-    """Write the IDs of dead letters, as far as there are any that can be read.
+    """Write the IDs of dead letters as text; null where no ID could be read.
 
     Args:
-        rows: The letters.
-        read: What was read of those that are no event; None for the others.
+        rows: The dead letters.
+        read: IDs that were read from rows that are not events; None for other rows.
     """
     identity = rows.column(named.EVENT_ID)
     if pa.types.is_string(identity.type):

@@ -1,4 +1,4 @@
-"""Staging that measures what copying takes, and sees hot keys and newest rows."""
+"""Staging that measures its copying, and notes hot keys and the newest rows."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from spark_jobs.task.hot_keys import find_hot_keys
 from spark_jobs.task.samples import Sampling, sample_events, sample_staged
 from spark_jobs.task.verdicts import Rules
 
-#: The step that copies rows to staging, its COMMIT included.
+#: The step that copies rows to staging, including its COMMIT.
 COPY = "copy"
 
 
 class MeasuredStaging(TaskStaging):
-    """``TaskStaging``, by a task's clock.
+    """A ``TaskStaging`` that measures its work by the task's clock.
 
     Args:
-        open_writer: As of ``TaskStaging``.
-        clock: The task's.
+        open_writer: As for ``TaskStaging``.
+        clock: The task's clock.
         layout: The pipeline's tables.
-        sampling: What is kept of the rows; None for nothing.
+        sampling: Which rows to keep as samples; None to keep none.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class MeasuredStaging(TaskStaging):
         self._layout = layout
         self._sampling = sampling
         self._sampled: list[StepSample] = []
-        #: By output; with several branches, of all of them.
+        #: Hot keys by output, over all branches of the output.
         self.hot_keys: dict[str, HotKeys] = {}
 
     def __exit__(
@@ -95,19 +95,19 @@ class MeasuredStaging(TaskStaging):
         rules: Rules,
         places: SourcePlaces,
     ) -> Samples:
-        """Return the newest of the rows that were copied, and of the events before.
+        """Return the newest copied rows, and the newest events of the steps before.
 
         Args:
-            events: The task's, when all is decided about them.
-            is_event: Which of them decode.
-            rules: What they were judged by.
-            places: Where they come from.
+            events: The task's events, with their final fates.
+            is_event: Which rows decode.
+            rules: The rules that the events were judged by.
+            places: The topics and partitions behind the frame's place numbers.
         """
         if self._sampling is None:
             return NOTHING_SAMPLED
         passed = sample_events(
             self._sampling, events, is_event, rules.contracts, places
         )
-        # Of an output with several branches each has its own.
+        # Each branch of an output has a sample of its own.
         each = [replace(passed, steps=(one,)) for one in self._sampled]
         return join_samples((passed, *each))

@@ -1,7 +1,8 @@
 """Finds events that an output could not keep, before they break a whole batch.
 
-Result tables of windows, and keyed state, cannot refuse a single row: nobody could tell
-which event it is of. So what they would refuse is looked for in the events.
+A row of a window table or of keyed state does not lead back to one event. If Postgres
+refused such a row, the task could not tell which event is at fault. So the task looks
+in the events for the values that Postgres would refuse.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from spark_jobs.task.postgres_values import find_json_zeros
 I64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-#: A decimal of 38 digits takes so many, and no other value that is neither text nor
-#: bytes takes more.
+#: The size of a decimal with 38 digits. No other value takes more, except text and
+#: bytes.
 _PLAIN_BYTES_MAX = 25
-#: A control character is one byte, and six of a key's text.
+#: A control character has one byte in a value, and six in a key's text.
 _ESCAPED_BYTES_MAX = 6
 _QUOTED_BYTES = 3
 _BRACKETS_BYTES = 2
@@ -35,12 +36,12 @@ _BRACKETS_BYTES = 2
 def find_long_keys(
     table: pa.Table, alive: BoolArray, outputs: Sequence[Output]
 ) -> Iterator[tuple[int, str]]:
-    """Yield rows whose key is too long for an output that wants them, and say which.
+    """Yield rows whose key is too long for an output that wants them, with a detail.
 
     Args:
         table: The event frame's columns, one chunk each.
-        alive: Which rows hold nothing that Postgres cannot store anywhere.
-        outputs: The pipeline's, in its order.
+        alive: The rows to check: those that no verdict has taken yet.
+        outputs: The pipeline's outputs, in its order.
     """
     for number, output in enumerate(outputs):
         if not (output.index_key or output.text_key):
@@ -61,7 +62,7 @@ def find_long_keys(
 def find_nested_zeros(
     table: pa.Table, alive: BoolArray, outputs: Sequence[Output]
 ) -> Iterator[tuple[int, str]]:
-    """Yield rows with a nested value that a function could not return, and say which.
+    """Yield rows with a nested value that a function could not return, with a detail.
 
     Args:
         table: The event frame's columns, one chunk each.
@@ -92,7 +93,7 @@ def _is_taken(table: pa.Table, number: int) -> BoolArray:
 
 
 def _key_bytes(table: pa.Table, columns: Sequence[Column]) -> I64Array:
-    """Count the bytes that a key's values have at most in an index."""
+    """Return the most bytes that each key's values can take in an index."""
     return reduce(
         np.add,
         (_value_bytes(table.column(column.name).chunk(0)) for column in columns),
@@ -116,7 +117,7 @@ def _value_bytes(values: pa.Array) -> I64Array:
 def _key_text_bytes(
     table: pa.Table, columns: Sequence[Column], candidates: BoolArray
 ) -> I64Array:
-    """Count the bytes of keys as text, exactly where they may be too many."""
+    """Count the bytes of keys as text; the count is exact where it may be too high."""
     punctuation = _BRACKETS_BYTES + _QUOTED_BYTES * len(columns)
     sizes = _key_bytes(table, columns)
     doubtful = sizes * _ESCAPED_BYTES_MAX + punctuation > KEY_BYTES_MAX

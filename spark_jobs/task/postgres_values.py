@@ -1,7 +1,7 @@
 """Finds values that Postgres cannot store, before they break a COPY for all rows.
 
-Each check looks at whole columns first, which is nearly free, and at single rows only
-where a column has something wrong in it.
+Each check looks at whole columns first, which is nearly free. It looks at single rows
+only if a column holds something wrong.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _ASCII_MAX = 0x7F
 
 #: How JSON writes a NUL, which ``jsonb`` refuses.
 _JSON_ZERO = "\\u0000"
-#: Behind an even number of backslashes only: of each pair, one escapes the other. Both
-#: Python and Arrow read this.
+#: Matches it only after an even number of backslashes: in each pair, one escapes the
+#: other. Both Python and Arrow read this pattern.
 _JSON_ZERO_PATTERN = r"(^|[^\\])(\\\\)*\\u0000"
 
 
 def find_unstorable(table: pa.Table) -> dict[int, str]:
-    """Return the rows with a value that no Postgres column can hold, and which one.
+    """Return the rows with a value that no Postgres column can hold, with a detail.
 
     Args:
         table: Columns in one chunk each.
@@ -42,7 +42,7 @@ def find_unstorable(table: pa.Table) -> dict[int, str]:
         column = table.column(name)
         if column.num_chunks == 0 or (place := _place_of(column.chunk(0))) in seen:
             continue
-        # A field may be there under a second name.
+        # A field may appear under a second name.
         seen.add(place)
         bad, what = _check_column(column.chunk(0))
         for row in np.flatnonzero(bad).tolist() if bad is not None else ():
@@ -51,7 +51,7 @@ def find_unstorable(table: pa.Table) -> dict[int, str]:
 
 
 def find_json_zeros(column: pa.Array) -> BoolArray | None:
-    """Tell which JSON texts hold a NUL, which ``jsonb`` refuses; None for none."""
+    """Tell which JSON texts hold a NUL, which ``jsonb`` refuses; None if none does."""
     if not pc.any(pc.match_substring(column, _JSON_ZERO)).as_py():
         return None
     found = pc.match_substring_regex(column, _JSON_ZERO_PATTERN)
@@ -64,7 +64,7 @@ def has_json_zero(text: str) -> bool:
 
 
 def _place_of(column: pa.Array) -> tuple[object, ...]:
-    """Name what a column consists of: two with one place are one."""
+    """Identify a column's data: two columns with equal results are the same column."""
     buffers = (None if one is None else one.address for one in column.buffers())
     return str(column.type), column.offset, len(column), *buffers
 

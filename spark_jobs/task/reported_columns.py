@@ -1,9 +1,9 @@
 """Counters and distributions that a pipeline takes from columns of its events.
 
-A transform runs in Spark's workers, and again as Spark likes, so it cannot report by
-itself: it adds a column, and the task that stages the events adds that column up. The
-figures travel with the task's vote and are committed with the batch, as those of
-functions on keyed state are.
+Spark runs a transform in its workers, and may run it again, so a transform cannot
+report figures itself. It adds a column, and the task that stages the events adds that
+column up. The figures travel with the task's vote and are committed with the batch,
+like those of functions on keyed state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 
 
 def check_reported(reported: Reported, schema: StructType) -> None:
-    """Refuse figures of columns that no event has, or that are no numbers.
+    """Refuse figures from columns that no event has, or that cannot be added up.
 
     Raises:
         ConfigurationError: ``REPORTED_COLUMN``.
@@ -42,7 +42,8 @@ def check_reported(reported: Reported, schema: StructType) -> None:
 def figures_of(events: ClassifiedEvents, reported: Reported) -> Measures:
     """Add up what the committed events of a task report.
 
-    What is null, not finite, or below zero in a counter, counts nothing.
+    A value that is null or not finite counts nothing; a counter also ignores values
+    below zero.
     """
     committed = pa.array(events.is_class(EventClass.COMMITTED))
 

@@ -1,6 +1,6 @@
-"""Values of sampled rows as text: what is hidden left out, what is long cut.
+"""Writes values of sampled rows as text, without hidden parts, and cuts long ones.
 
-Whatever a row holds, its text is one that Postgres keeps, and there is little of it.
+The text is always short, and Postgres can store it whatever the row holds.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
-#: Characters of one value; how many there were is said behind them.
+#: Characters kept of one value. A longer value is cut, and its length is added.
 VALUE_CHARS_MAX = 200
-#: Of a row, names and values together; fields behind that are counted only.
+#: Characters kept of one row, names and values together; further fields are counted.
 ROW_CHARS_MAX = 4_000
 
-#: More bytes are no more to look at than these.
+#: Bytes shown of a binary value; each takes two characters.
 _BYTES_MAX = VALUE_CHARS_MAX // 2
 _NOT_SHOWN = "(cannot be shown)"
 
@@ -27,12 +27,13 @@ def scalar_text(scalar: pa.Scalar, hidden: Sequence[Sequence[str]] = ()) -> str 
 
     Args:
         scalar: The value.
-        hidden: Parts of it that are left out; then it is JSON as text.
+        hidden: Paths of the parts to leave out. If there are any, the value is JSON as
+            text.
     """
     try:
         value = scalar.as_py()
     except (ValueError, OverflowError, pa.ArrowException):
-        # Text that is none, and instants that Python's calendar lacks.
+        # The text is invalid, or the instant is outside of Python's calendar.
         number = getattr(scalar, "value", None)
         return str(number) if isinstance(number, int) else _NOT_SHOWN
     return json_text(value, hidden) if hidden else value_text(value)
@@ -52,12 +53,12 @@ def value_text(value: object) -> str | None:
 def json_text(text: str | None, hidden: Iterable[Sequence[str]]) -> str | None:
     """Write a nested value, which is JSON as text, without some of its parts.
 
-    A path leads through lists and maps as if they were not there, so what has its names
-    one below the other is left out, however deep.
+    A path passes through lists and maps as if they were not there. A part is left out
+    wherever the names of a path come one below the other, at any depth.
 
     Args:
-        text: JSON; nothing of what is none is shown.
-        hidden: The paths of the parts that are left out.
+        text: JSON; nothing is shown of text that is not JSON.
+        hidden: The paths of the parts to leave out.
     """
     if text is None:
         return None
@@ -73,7 +74,7 @@ def json_text(text: str | None, hidden: Iterable[Sequence[str]]) -> str | None:
 def fit(
     fields: Iterable[tuple[str, str | None]],
 ) -> tuple[tuple[tuple[str, str | None], ...], int]:
-    """Return as many fields as a sampled row has room for, and how many are left."""
+    """Return the fields that a sampled row has room for, and count those left out."""
     kept: list[tuple[str, str | None]] = []
     room, left_out = ROW_CHARS_MAX, 0
     for name, text in fields:
@@ -109,7 +110,7 @@ def _plain(value: object) -> str:
         text = json.dumps(value, default=str, ensure_ascii=False)
     else:
         text = str(value)
-    # Postgres keeps neither a NUL nor half of a pair.
+    # Postgres stores neither a NUL nor half of a surrogate pair.
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
 
 

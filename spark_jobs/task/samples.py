@@ -1,8 +1,8 @@
-"""The newest rows of each step, taken in the tasks where the rows pass anyway.
+"""The newest rows of each step, kept by the tasks that process the rows.
 
-A task keeps of each step its last few rows: no further job, and nothing of the batch
-goes to the driver but these. What the pipeline redacts is left out here, before
-anything leaves the task, so nobody behind it can show it.
+A task keeps its last few rows of each step. Samples need no further job, and no other
+rows of the batch go to the driver. Redacted values are left out here, before anything
+leaves the task, so nothing downstream can expose them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.task.classified_events import BoolArray, ClassifiedEvents, EventClass
 from spark_jobs.task.sampled_values import fit, scalar_text, value_text
 
-#: What becomes of events that go no further, as the job graph calls it.
+#: The fates of events that go no further, by their names in the job graph.
 _ASIDE = {
     "dead": EventClass.DEAD,
     "expired": EventClass.EXPIRED,
@@ -51,11 +51,12 @@ class Sampling:
     """What tasks keep of the rows of each step.
 
     Attributes:
-        limit: How many rows.
-        redaction: What is hidden of them.
-        fields: Of the event, those without parts; they are decoded for a sample,
-            whether or not an output reads them. Others are shown where one does.
-        steps: Of each step that events pass, the columns that they have behind it.
+        limit: How many rows are kept of each step.
+        redaction: What is hidden in these rows.
+        fields: The event's fields without parts. They are decoded for a sample, whether
+            or not an output reads them. Other fields are shown only if an output reads
+            them.
+        steps: The columns that events have after each step that they pass.
     """
 
     limit: int
@@ -70,11 +71,11 @@ def sampling_of(
     redaction: Redaction,
     added: Sequence[str],
 ) -> Sampling | None:
-    """Say what a pipeline's tasks keep; None if it asks for nothing.
+    """Return what a pipeline's tasks keep; None if it asks for no samples.
 
     Args:
         pipeline: The pipeline.
-        contracts: Of its events.
+        contracts: The contracts of its events.
         redaction: What it hides.
         added: The columns that its transform adds.
     """
@@ -109,14 +110,14 @@ def sample_events(
     contracts: EventContracts,
     places: SourcePlaces,
 ) -> Samples:
-    """Keep a task's last events of each step, by what became of them in the end.
+    """Keep a task's last events of each step, by their final fates.
 
     Args:
-        sampling: What is kept.
-        events: Classified, late ones too.
+        sampling: What to keep.
+        events: The task's events with their final fates; late events are marked, too.
         is_event: Which rows decode.
-        contracts: What they decode by.
-        places: Where they come from.
+        contracts: The contracts to decode them by.
+        places: The topics and partitions behind the frame's place numbers.
     """
     chosen = {
         step: np.flatnonzero(passed)[: -sampling.limit - 1 : -1]
@@ -137,7 +138,7 @@ def sample_events(
         number = numbers[row]
         place, offset = positions[number]
         names = sampling.steps.get(step, sampling.steps["decode"])
-        # Of what does not decode nothing is known that could be hidden in it.
+        # A row that does not decode shows no fields: what to hide in it is unknown.
         found = (
             [(name, texts[name][number]) for name in names if name in texts]
             if is_event[row]
@@ -176,10 +177,10 @@ def sample_staged(
     """Keep the last of some rows that are about to be staged for an output.
 
     Args:
-        sampling: None if nothing is kept.
+        sampling: What to keep; None for nothing.
         layout: The pipeline's tables.
-        table: The staging table; other than of outputs show nothing.
-        rows: For it.
+        table: The staging table; only rows for the table of an output are kept.
+        rows: The rows for that table.
 
     Returns:
         One sample at most.
@@ -224,7 +225,7 @@ def sample_results(
 def _passed(
     sampling: Sampling, events: ClassifiedEvents, is_event: BoolArray
 ) -> dict[str, BoolArray]:
-    """Tell for each step which events were in it, erased ones in none."""
+    """Tell for each step which events it has seen, without erased ones."""
     is_kept = ~events.is_erased()
     survived = events.is_class(EventClass.COMMITTED) | events.is_class(EventClass.LATE)
     dropped = events.is_class(EventClass.DEAD) | events.is_class(EventClass.FILTERED)
@@ -245,7 +246,7 @@ def _passed(
 def _event_texts(
     sampling: Sampling, table: pa.Table, contracts: EventContracts, rows: list[int]
 ) -> dict[str, list[str | None]]:
-    """Return the texts of some rows by column; hidden columns are not looked at."""
+    """Return the texts of some rows by column, without hidden columns."""
     redaction = sampling.redaction
     wanted = tuple(n for n in sampling.fields if n not in redaction.columns)
     taken = pa.array(rows)
@@ -266,7 +267,7 @@ def _texts(redaction: Redaction, name: str, column: pa.Array) -> list[str | None
 
 
 def _redacted(redaction: Redaction, names: Sequence[str]) -> tuple[str, ...]:
-    """Name what is hidden of some columns."""
+    """Name the hidden ones of some columns, and the hidden parts of the others."""
     return tuple(
         one
         for name in names
@@ -310,7 +311,7 @@ def _staged(redaction: Redaction, output: Output, rows: pa.Table) -> StepSample:
 def _staged_columns(
     redaction: Redaction, output: Output
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield columns, by what names people know them, and what hides them if it does."""
+    """Yield each column, its name for people, and what hides it (empty if shown)."""
     made = redaction.made.get(output.table, frozenset())
 
     for field in output.staged_fields:

@@ -1,8 +1,8 @@
 """Phase one of the batch protocol, as one Spark task runs it on an executor.
 
-A task gets a share of the batch's rows, decides what becomes of each, copies the rows
-to staging and yields one line: its vote, or the error that kept it from voting. Nothing
-that it does is visible to anyone before the driver publishes.
+A task gets a share of the batch's rows, decides the fate of each, copies the rows to
+staging and yields one line: its vote, or the error that kept it from voting. Readers
+see no staged row before the driver publishes.
 """
 
 from __future__ import annotations
@@ -65,42 +65,43 @@ VOTE_SCHEMA = StructType([StructField("vote", StringType())])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTask:
-    """All that a task must know; travels to the executors with each batch.
+    """All that a task must know; it travels to the executors with each batch.
 
-    Holds no secret: the home database's address comes from the executor's own
-    environment, and so does that of every other database whose address is not in the
-    pipeline file; the fingerprints' key comes from the home database.
+    It holds no secret. The home database's address comes from the executor's own
+    environment, and so does every other address that is not in the pipeline file. The
+    key for fingerprints comes from the home database.
     """
 
     layout: HomeLayout
     rules: Rules
-    #: Where the events come from, by the numbers of the event frame.
+    #: The topics and partitions behind the event frame's place numbers.
     places: SourcePlaces
-    #: Of the events' fields, those that are decoded here.
+    #: The events' fields that the task decodes.
     decoded_fields: tuple[str, ...]
-    #: Further names of columns: ours, to the event's fields that they stand for.
+    #: Our own names of columns, each with the event's field that it stands for.
     aliases: Mapping[str, str]
-    #: The databases beside the home, as the pipeline file declares them.
+    #: The databases other than the home, as the pipeline file declares them.
     declared_databases: Mapping[str, str]
-    #: The driver's.
+    #: The driver's claim of its epoch.
     claim: Claim
-    #: The batch's.
+    #: The batch's sequence.
     sequence: int
-    #: Whom to ask for IDs; None if the pipeline looks at none.
+    #: Where to ask for IDs; None if the pipeline checks no IDs.
     claims: Address | None
-    #: The round of claims that this staging is.
+    #: The round of claims that this staging belongs to.
     claim_round: int
-    #: Whether users' code has had the rows in its hands.
+    #: Whether a user's transform has handled the rows.
     is_transformed: bool
-    #: What the pipeline's own figures are taken from.
+    #: The columns that the pipeline's own figures are taken from.
     reported: Reported
-    #: As ``EventFrameRecipe`` numbers them.
+    #: The conditions that filter events, as ``EventFrameRecipe`` numbers them.
     filter_conditions: tuple[str, ...]
-    #: Outputs whose hot keys are told as hashes, and not as they are.
+    #: Outputs whose hot keys are reported as hashes only.
     hides_keys_of: frozenset[str]
-    #: What is kept of the rows for people to look at; None for nothing.
+    #: Which rows to keep as samples for people; None to keep none.
     sampling: Sampling | None
-    #: By the home's clock; None in a run, whose events have not waited for it.
+    #: When the batch was planned, by the home's clock; None in a batch run, because its
+    #: events have not waited.
     planned_at_us: int | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -120,18 +121,18 @@ class StageTask:
         number: int,
         worker: TaskWorker,
     ) -> Vote:
-        """Stage rows, in whichever process.
+        """Stage the rows of one attempt, in any process.
 
         Args:
             batches: The rows, as ``EventFrameRecipe.for_tasks`` has chosen them.
-            number: Of this attempt among those of the claim.
+            number: The number of this attempt among those of the claim.
             worker: What the process keeps between tasks.
 
         Raises:
-            TallyweirError: Nothing is voted for.
+            TallyweirError: The attempt casts no vote.
 
         Crash:
-            What is staged is not voted for, and nobody will ever move it.
+            The staged rows have no vote, so publishing never moves them.
         """
         attempt, clock = self.claim.attempt(number), StepClock()
         with clock.spent_on("read") as read:
@@ -144,7 +145,7 @@ class StageTask:
             [np.asarray(batch.column(named.PLACE)) for batch in received]
         )
         table = pa.Table.from_batches(received).combine_chunks()
-        # The table has a copy of all of it; a task holds its rows once.
+        # The table has copied the batches; the task must hold its rows only once.
         received.clear()
         if self.is_transformed:
             check_positions_differ(table)
@@ -170,7 +171,7 @@ class StageTask:
                 with clock.spent_on("make_rows"), staging:
                     outputs = staged.write(staging, runs)
             except RowsRejectedError as refusal:
-                # So early only a table refuses that the task copies into by itself.
+                # Here, only a table that the task copies into directly refuses rows.
                 rules = rules.rejecting(refusal.rows, self.places)
             else:
                 break
@@ -191,7 +192,7 @@ class StageTask:
         found: Mapping[str, HotKeys],
         worker: TaskWorker,
     ) -> Measures:
-        """Return what the events are measured by: hot keys, ages, own figures."""
+        """Return the events' measures: hot keys, ages, the pipeline's own figures."""
         hidden = {o: keys for o, keys in found.items() if o in self.hides_keys_of}
         if hidden:
             if worker.secret is None:
@@ -242,9 +243,9 @@ class StageTask:
         """Return events with all that decides their fate; nothing is decided yet.
 
         Args:
-            table: What ``decode`` has returned.
-            is_event: As above.
-            rules: The task's, or those with more rejections.
+            table: The table that ``decode`` has returned.
+            is_event: The events that ``decode`` has found in it.
+            rules: The task's rules, or the same with more rejections.
             worker: What the process keeps between tasks.
         """
         home = self._connect(worker, HOME)
@@ -279,7 +280,7 @@ class StageTask:
         )
 
     def _connect(self, worker: TaskWorker, database: str) -> PostgresConnection:
-        """Return the connection that the worker keeps."""
+        """Return the connection to a database that the worker keeps."""
         kept = worker.connections[database]
         dsn = self._dsn(database)
         return kept.get(
@@ -294,17 +295,17 @@ class StageTask:
     def _tally_partitions(
         self, events: ClassifiedEvents, arrived: I64Array
     ) -> Mapping[TopicPartition, PartitionTally]:
-        """Count by partition: what arrived, and what each class took of it.
+        """Count the events of each partition that arrived, and those of each class.
 
-        What arrived is counted in the batches as Spark handed them over, the classes
-        in the rows as they were decided upon; the conservation law compares the two.
+        The arrived events are counted in the batches that Spark handed over, the
+        classes in the rows after the verdicts. The conservation law compares the two.
         """
         places = np.asarray(events.array(named.PLACE))
         offsets = np.asarray(events.array(named.OFFSET))
-        # One that was erased may be dead as well, and so must not move the clocks.
+        # An erased event might otherwise be dead, so it must not move the clocks.
         valid = ~(events.is_class(EventClass.DEAD) | events.is_erased())
         tallies: dict[TopicPartition, PartitionTally] = {}
-        # Sorting a handful of long stretches, as with counts, is faster than hashing.
+        # With counts, numpy sorts. For a few long stretches, that beats hashing.
         numbers, read = np.unique(arrived, return_counts=True)
         for number, count in zip(numbers.tolist(), read.tolist(), strict=True):
             mine = places == number

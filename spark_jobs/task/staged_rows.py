@@ -40,15 +40,15 @@ from spark_jobs.task.windows.window_partials import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedRows:
-    """Writes what became of a task's events.
+    """Copies the rows of a task's events to staging, by the fates of the events.
 
     Attributes:
-        events: The events, when all is decided about them.
+        events: The task's events, with their final fates.
         layout: The pipeline's tables.
-        places: Where the events come from, by the numbers of the frame.
-        watermark_us: What a window of an event is closed by.
-        filter_conditions: What the numbers of filtered events stand for.
-        clock: Of the task.
+        places: The topics and partitions behind the frame's place numbers.
+        watermark_us: The watermark, which closes windows.
+        filter_conditions: The conditions that filtered events name by number.
+        clock: The task's clock.
     """
 
     events: ClassifiedEvents
@@ -73,7 +73,7 @@ class StagedRows:
         return committed & self.events.is_wanted_by(number)
 
     def _tally(self, number: int, taken: BoolArray, rows: int) -> OutputTally:
-        """Count what an output took; with a condition, it has a checksum of its own."""
+        """Count what an output took; add a checksum if the output has a condition."""
         checksum = None
         if named.wanted_column(number) in self.events.table.column_names:
             checksum = self.events.checksum(taken)
@@ -84,15 +84,15 @@ class StagedRows:
     def write_output(
         self, output: Output, staging: TakesRows, number: int
     ) -> OutputTally:
-        """Stage the rows of one output; each kind registers how.
+        """Stage the rows of one output; each kind registers its own function.
 
         Args:
             output: The output.
             staging: Takes the rows.
-            number: Of the output in its pipeline.
+            number: The output's number in its pipeline.
 
         Returns:
-            What it took.
+            What the output took.
         """
         del staging
         raise TypeError(f"output {number} is not staged: {output!r}")
@@ -135,7 +135,7 @@ class StagedRows:
     def _write_keyed(
         self, output: KeyedTable, staging: TakesRows, number: int
     ) -> OutputTally:
-        """Stage the events of a function; phase 2b makes rows of them."""
+        """Stage the events of a function; phase 2b turns them into rows."""
         taken = self._taken_by(number)
         chosen = _filter(self.events.table, taken)
         parts = [chosen.column(column.name).to_pylist() for column in output.key]
@@ -168,7 +168,7 @@ class StagedRows:
         candidates &= self.events.is_wanted_by(number)
         assigned = assign_chosen(self.events.event_time_us, candidates, output.windows)
         is_late = find_late(assigned.ends, output, self.watermark_us)
-        # With sliding windows an event may be late for some and in time for others.
+        # An event may be late for some sliding windows and in time for others.
         late = self._events_of(assigned.choose(is_late))
         open_windows = assigned.choose(~is_late)
         taken = self._events_of(open_windows)
@@ -277,7 +277,7 @@ class StagedRows:
         _copy_log(staging, "filtered_event", [*self._positions(filtered), ids, reasons])
 
     def _conditions(self, filtered: pa.Table) -> pa.Array:
-        """Return which condition is not true of each; null where none is meant."""
+        """Return the condition that each event fails; null if it fails no condition."""
         if named.FILTERED_BY not in filtered.column_names:
             return pa.nulls(filtered.num_rows, pa.string())
         numbers = filtered.column(named.FILTERED_BY).combine_chunks()
@@ -356,6 +356,6 @@ def _constant(text: str, rows: int) -> pa.Array:
 
 
 def _payloads(rows: pa.Table) -> pa.ChunkedArray:
-    """Return what arrived: Kafka's values, or the rows of a file as it has them."""
+    """Return the records as they arrived: Kafka's values, or the rows of a file."""
     is_of_file = named.ORIGINAL in rows.column_names
     return rows.column(named.ORIGINAL if is_of_file else named.VALUE)

@@ -1,4 +1,4 @@
-"""What a process keeps between the tasks that it stages: connections, mostly."""
+"""What a process keeps between the tasks that it stages: mostly connections."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ class AnswersClaims(Protocol):
 
 
 class TaskWorker:
-    """All of it can be made again.
+    """Cache of one process between its tasks; safe to discard.
 
-    Not for use by several threads at once.
+    Only one thread may use it at a time.
 
     Args:
-        holder: Of the IDs, where it is in this very process.
+        holder: The holder of the IDs, if it is in this process.
     """
 
     def __init__(self, holder: AnswersClaims | None = None) -> None:
         self.connections: defaultdict[str, KeptConnection] = defaultdict(KeptConnection)
-        #: Of the installation, for what is shown as hashes only; once it was read.
+        #: The installation's secret, to show keys as hashes; None until it is read.
         self.secret: bytes | None = None
         self._holder = holder
         self._client: ClaimClient | None = None
         self._tombstones: tuple[EpochClaim, Tombstones] | None = None
 
     def whom_to_ask(self, address: Address, key: bytes) -> AnswersClaims:
-        """Return who answers for the IDs of the claim at hand.
+        """Return what answers for the IDs of the current claim of an epoch.
 
         Args:
-            address: Where the holder is, for whoever is elsewhere.
+            address: The holder's address, used if the holder is in another process.
             key: The installation's secret for fingerprints.
         """
         if self._holder is not None:
@@ -58,16 +58,16 @@ class TaskWorker:
         """Return what was erased of a pipeline, read once for each claim.
 
         Args:
-            home: To read by, when nothing was read for that claim.
-            pipeline: Its name.
-            claim: The driver's.
+            home: Connection to read by, unless the tombstones of that claim are kept.
+            pipeline: The pipeline's name.
+            claim: The driver's claim of its epoch.
         """
         if self._tombstones is None or self._tombstones[0] != claim:
             self._tombstones = claim, read_tombstones(home, pipeline)
         return self._tombstones[1]
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         for kept in self.connections.values():
             kept.close()
         if self._client is not None:
@@ -78,7 +78,7 @@ _of_process: TaskWorker | None = None
 
 
 def this_process() -> TaskWorker:
-    """Return what one of Spark's Python workers keeps."""
+    """Return the ``TaskWorker`` of this process, one of Spark's Python workers."""
     global _of_process  # noqa: PLW0603 - one per process, which is the point
     if _of_process is None:
         _of_process = TaskWorker()

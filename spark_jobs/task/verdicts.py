@@ -1,16 +1,17 @@
 """Decides the fate of each event of a task; nothing else does.
 
-``VERDICTS`` are tried in their order, and an event leaves at the first that takes it.
-What none takes is committed: at least one output wants it and is in time for it. The
-table in ``docs/pipelines.md`` is the same list, and a test holds the two equal.
+A task tries ``VERDICTS`` in their order, and the first verdict that takes an event
+decides its fate. An event that no verdict takes is committed: at least one output wants
+it and can still take it. The table in ``docs/pipelines.md`` is the same list, and a
+test keeps the two equal.
 
-A dead event claims no ID: sent again and repaired, it counts. Neither does a filtered
-one: whether it is filtered depends on nothing but itself, so the first copy that is not
-filtered counts, in whatever order the copies come. In a run that upserts a filtered
-event may correct an event of a known ID, and claims that ID then.
+A dead event claims no ID, so it counts if it is repaired and sent again. A filtered
+event claims no ID either: the filter depends on nothing but the event, so the first
+copy that passes counts, in any order of the copies. In a run that upserts, a filtered
+event may correct an event with a known ID; then it claims that ID.
 
-Each verdict looks at whole columns first, and at single rows only where a column has
-something wrong in it.
+Each verdict looks at whole columns first, and at single rows only if a column holds
+something wrong.
 """
 
 from __future__ import annotations
@@ -50,30 +51,30 @@ from spark_jobs.task.postgres_values import find_unstorable
 from spark_jobs.task.windows.window_assignment import assign_chosen
 from spark_jobs.task.windows.window_partials import find_late
 
-#: What the side table of filtered events has as the condition of erased ones.
+#: The condition that the side table of filtered events gives for erased ones.
 ERASED = "erased"
 
 #: Longer IDs are a mistake or an attack; the catalog hashes every byte of them.
 EVENT_ID_BYTES_MAX = 256
 
-#: Earlier event times are mistakes: mostly moments that nobody has set, such as Go's
-#: zero time, 0001-01-01. What is counted back from an event (a watermark, the begin of
-#: a window, what has expired) lies a few durations before it, none of them longer than
-#: a century, and so never before the year 1, where the range of Python's moments ends.
+#: Earlier event times are mistakes, mostly unset times such as Go's zero time,
+#: 0001-01-01. A watermark, the start of a window or the oldest known ID lies a few
+#: durations before an event, each of them at most a century. So none of these comes
+#: before the year 1, where Python's range of times begins.
 EARLIEST_EVENT_TIME_US = int(dt.datetime(1000, 1, 1, tzinfo=dt.UTC).timestamp()) * 10**6
 
-#: Why a payload is no event although its first fields may be read.
+#: Reasons why a payload is not an event although its first fields may be readable.
 _BEGUN = frozenset({ReasonCode.MALFORMED, ReasonCode.TRAILING_BYTES})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdRules:
-    """What a batch's IDs are judged by.
+    """The rules that a batch's IDs are judged by.
 
     Attributes:
-        bucket_seconds: How much event time one bucket of seen IDs holds.
-        expired_before_us: Of earlier events no ID is remembered; None if of none.
-        upserts: Whether an event may correct an earlier one of its ID.
+        bucket_seconds: Seconds of event time in one bucket of seen IDs.
+        expired_before_us: The IDs of earlier events are forgotten; None if no ID is.
+        upserts: Whether an event may correct an earlier event with the same ID.
         keeps_payload_hashes: Whether an ID that comes again with another payload is a
             conflict.
     """
@@ -86,21 +87,23 @@ class IdRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a batch's events are judged by; the same for every attempt.
+    """The rules that a batch's events are judged by; the same for every attempt.
 
     Attributes:
-        contracts: What the events are read as.
-        latest_event_time_us: Later event times are dead letters.
-        earliest_event_time_us: Earlier ones are; None where the pipeline has no bound.
+        contracts: The contracts that the events are read by.
+        latest_event_time_us: Events with later times are dead.
+        earliest_event_time_us: Events with earlier times are dead; None if the pipeline
+            sets no bound.
         rejected: Why Postgres refused the row at (number of its place, offset).
         rule_conditions: The condition behind each reason code of the pipeline.
-        outputs: The pipeline's, in its order.
-        watermark_us: What lateness is judged by; None before the first event.
-        ids: What IDs are judged by; None if the pipeline looks at none.
-        rejected_buckets: Those that the seen IDs of the batch have no room for.
-        roomless: Rows of such buckets at (number of their place, offset), with why,
-            where the ledger tells of them.
-        id_field: That holds the producer's ID; None where a header does.
+        outputs: The pipeline's outputs, in its order.
+        watermark_us: The watermark that lateness is judged by; None before the first
+            event.
+        ids: The rules for IDs; None if the pipeline checks no IDs.
+        rejected_buckets: Buckets for which the catalog of seen IDs has no room.
+        roomless: Why the row at (number of its place, offset) has no such room, for
+            rows that the ledger lists.
+        id_field: The field that holds the producer's ID; None if a header holds it.
     """
 
     contracts: EventContracts
@@ -116,7 +119,7 @@ class Rules:
     id_field: str | None = None
 
     def rejecting(self, refused: Iterable[Rejection], places: SourcePlaces) -> Rules:
-        """Return the same rules for events of which Postgres has refused more."""
+        """Return the same rules with further rejections."""
         rejected = dict(self.rejected)
         roomless = dict(self.roomless)
         buckets = list(self.rejected_buckets)
@@ -136,11 +139,11 @@ class Rules:
 
 @dataclass(kw_only=True)
 class KnownIds:
-    """What is known of IDs from before, for one staging of a task's events.
+    """Access to the IDs of earlier events, for one staging of a task's events.
 
     Attributes:
-        tombstones: What was erased.
-        places: Where the events come from, by the numbers of the frame.
+        tombstones: The erased IDs and positions.
+        places: The topics and partitions behind the frame's place numbers.
         read_key: Reads the installation's secret for fingerprints.
         ask: Claims IDs, given that secret; see ``ClaimHolder.ask``.
     """
@@ -170,9 +173,9 @@ class Case:
     Attributes:
         events: The events; verdicts change their classes.
         is_event: Whether a row's payload is an event of one of the contracts.
-        rules: What to judge them by.
-        known: Of their IDs; None where only what needs no IDs is judged.
-        claimed: The rows that have asked for their IDs; None before, and if none has.
+        rules: The rules to judge them by.
+        known: Access to known IDs; None if no verdict to be tried needs IDs.
+        claimed: The rows that have asked for their IDs; None while no row has asked.
     """
 
     events: ClassifiedEvents
@@ -182,7 +185,7 @@ class Case:
     claimed: _Claimed | None = None
 
     def decide(self, step: str) -> None:
-        """Try the verdicts of one step of a task, after those of the steps before."""
+        """Try the verdicts of one step of a task; the steps come in their order."""
         for verdict in VERDICTS[step]:
             verdict.apply(self)
 
@@ -198,7 +201,7 @@ class Case:
 
     @cached_property
     def faults(self) -> dict[int, DecodeError]:
-        """Why each row is no event, of those that were undecided when first asked."""
+        """Why rows are not events, for rows that were undecided at the first access."""
         values, contracts = self.events.array(named.VALUE), self.rules.contracts
         found = {}
         for row in np.flatnonzero(~self.is_event & self.undecided()).tolist():
@@ -212,7 +215,7 @@ class Case:
 
     @cached_property
     def id_bytes(self) -> pa.Array:
-        """How many bytes each ID has; null without an ID, and if it is a number."""
+        """The number of bytes of each ID; null if it is missing or a number."""
         identity = self.events.array(named.EVENT_ID)
         if not _is_text_or_bytes(identity.type):
             return pa.nulls(len(identity), pa.int64())
@@ -221,12 +224,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A fate, and how the events are found that meet it.
+    """A fate, and the function that finds the events that meet it.
 
     Attributes:
-        fate: What the ledger counts them as.
-        reason: What a side table says of them; None if nothing, or if they bring it.
-        find: Tells which events of a case, decided or not; None if none.
+        fate: What the ledger counts the events as.
+        reason: What a side table gives as the reason; None if it gives none, or if
+            each event brings its own.
+        find: Marks the events of a case, decided or not; returns None if it finds none.
     """
 
     fate: EventClass
@@ -234,7 +238,7 @@ class Verdict:
     find: Callable[[Case], BoolArray | None]
 
     def apply(self, case: Case) -> None:
-        """Take those that are undecided."""
+        """Give the fate to the events that are found and still undecided."""
         found = self.find(case)
         if found is not None:
             case.events.classes[found & case.undecided()] = self.fate
@@ -242,7 +246,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class DeadVerdict:
-    """A reason for which events are dead, and how they are found.
+    """A reason for events to be dead, and the function that finds them.
 
     Attributes:
         reason: The dead letters' code; None if ``find`` yields it.
@@ -256,7 +260,7 @@ class DeadVerdict:
     fate: ClassVar = EventClass.DEAD
 
     def apply(self, case: Case) -> None:
-        """Make dead letters of those that it may take."""
+        """Make dead letters of the events that are found and may be taken."""
         may_take = case.undecided()
         if self.takes_filtered:
             may_take |= case.events.is_class(EventClass.FILTERED)
@@ -272,7 +276,7 @@ class DeadVerdict:
 
 @dataclass(frozen=True, slots=True)
 class RuleVerdict(DeadVerdict):
-    """The rules of the pipeline; ``find`` yields the code of the broken one."""
+    """The rules of the pipeline; ``find`` yields the code of the broken rule."""
 
     def letter(self, case: Case, found: str) -> tuple[str, str]:
         """Return the rule's code and its condition."""
@@ -280,7 +284,7 @@ class RuleVerdict(DeadVerdict):
 
 
 def _erased(case: Case) -> BoolArray | None:
-    """Find what was erased; nothing may be kept of it, so ``erased`` has it too."""
+    """Find erased events and list them in ``erased``: nothing of them may be kept."""
     known = case.known
     if known is None or not known.tombstones:
         return None
@@ -290,7 +294,7 @@ def _erased(case: Case) -> BoolArray | None:
 
 
 def _told_by(column: str, case: Case) -> Iterator[tuple[int, str]]:
-    """Yield the rows of which a column says why they are dead, and what it says."""
+    """Yield the rows for which a column says why they are dead, with its text."""
     if column not in case.events.table.column_names:
         return
     details = case.events.array(column)
@@ -370,11 +374,11 @@ def _with_long_key(case: Case) -> Iterator[tuple[int, str]]:
 
 
 def _rejected(case: Case) -> Iterator[tuple[int, str]]:
-    """Find what Postgres refused when the batch was staged before.
+    """Find the events that Postgres refused when the batch was staged before.
 
-    Later copies of a refused event, same ID and same payload, would only be refused
-    one after the other, so they go with it. Earlier ones can only be there without
-    deduplication, and then the table took them.
+    Postgres would refuse later copies of such an event, with the same ID and payload,
+    one after the other, so they are found with it. Earlier copies exist only without
+    deduplication, and then the table accepted them.
     """
     events, rules = case.events, case.rules
     if not rules.rejected:
@@ -407,14 +411,14 @@ def _rejected(case: Case) -> Iterator[tuple[int, str]]:
 
 
 def _filtered(case: Case) -> BoolArray | None:
-    """Find what the filter is not true of, or no output wants."""
+    """Find the events that the filter is not true of, or that no output wants."""
     if named.FILTERED_BY not in case.events.table.column_names:
         return None
     return np.asarray(case.events.array(named.FILTERED_BY).is_valid())
 
 
 def _expired(case: Case) -> BoolArray | None:
-    """Find what is older than the IDs that are kept: nobody knows its repeats."""
+    """Find the events older than all kept IDs: their repeats cannot be known."""
     if case.rules.ids is None or case.rules.ids.expired_before_us is None:
         return None
     expired: BoolArray = case.events.event_time_us < case.rules.ids.expired_before_us
@@ -436,11 +440,11 @@ def _roomless(case: Case) -> Iterator[tuple[int, str]]:
 
 
 def _repeated(case: Case) -> BoolArray | None:
-    """Ask for the IDs of the events that are left; find those that are known.
+    """Ask for the IDs of the remaining events; find the repeated ones.
 
-    The IDs are held against the batches committed before this one, so a batch that is
-    staged again finds none of its own. In a run that upserts, the first event of a
-    known ID survives as well if it says otherwise.
+    The IDs are compared with the batches committed before this one, so a batch that is
+    staged again does not find its own IDs. In a run that upserts, the first event with
+    a known ID also survives if its payload differs.
     """
     rules = case.rules.ids
     if rules is None:
@@ -481,7 +485,7 @@ def _conflicting(case: Case) -> Iterator[tuple[int, str]]:
 
 
 def _late(case: Case) -> BoolArray | None:
-    """Find the events that every output that wants them is too late for."""
+    """Find the events that come too late for every output that wants them."""
     events = case.events
     late, undecided = case.undecided(), case.undecided()
     for number, output in enumerate(case.rules.outputs):
@@ -499,7 +503,7 @@ def _late(case: Case) -> BoolArray | None:
     return late
 
 
-#: By the step of a task that tries them.
+#: All verdicts in their order, by the step of a task that tries them.
 VERDICTS: Mapping[str, tuple[Verdict | DeadVerdict, ...]] = {
     "validate": (
         Verdict(EventClass.FILTERED, ERASED, _erased),
@@ -544,14 +548,14 @@ def _read_id(payload: bytes, rules: Rules) -> object | None:
 
 
 def _positions(events: ClassifiedEvents) -> list[tuple[int, int]]:
-    """Return the number of its place and the offset of each row."""
+    """Return each row's number of its place, and its offset."""
     places = events.array(named.PLACE).to_pylist()
     offsets = events.array(named.OFFSET).to_pylist()
     return list(zip(places, offsets, strict=True))
 
 
 def _stored_columns(table: pa.Table) -> pa.Table:
-    """Choose the columns that can reach a table of the user."""
+    """Choose the columns that can reach a user's table."""
     internal = {
         named.KEY,
         named.VALUE,

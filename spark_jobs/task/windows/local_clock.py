@@ -1,7 +1,7 @@
-"""The clock on the wall of a time zone, for arrays of instants.
+"""The wall clock of a time zone, for arrays of instants.
 
-Instants are microseconds since 1970 UTC; local times are microseconds since
-1970-01-01 00:00 on that clock, which says some of them twice and leaves others out.
+Instants are microseconds since 1970 UTC. Local times are microseconds since
+1970-01-01 00:00 on that clock, which shows some times twice and skips others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 I64Array = npt.NDArray[np.int64]
 
-#: No zone changes its offset anywhere but at such a multiple.
+#: Zones change their offset only at multiples of this.
 _QUARTER_US = 900_000_000
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,15 +30,15 @@ class LocalClock:
         self._zone = ZoneInfo(time_zone)
 
     def read(self, instants_us: I64Array) -> I64Array:
-        """Return what the clock says at each instant."""
+        """Return the local time at each instant."""
         quarters = np.floor_divide(instants_us, _QUARTER_US)
         return instants_us + _of_each(quarters, self._offset_us)
 
     def first_instants(self, local_us: I64Array) -> I64Array:
-        """Return the first instant at which the clock says this time, or a later one.
+        """Return the first instant at which the clock shows this time, or a later one.
 
-        A time that it leaves out is reached when it is put forward; of one that it
-        says twice the first counts.
+        A skipped time is reached when the clock is put forward. If the clock shows a
+        time twice, the first instant counts.
         """
         return _of_each(local_us, self._first_instant)
 
@@ -56,7 +56,7 @@ class LocalClock:
         instant_us = (local.astimezone(UTC) - _EPOCH) // _MICROSECOND
         if instant_us + self._offset_at(instant_us) == local_us:
             return instant_us
-        # The clock was put forward over it: look for the moment when that happened.
+        # The clock skipped this time: search for the moment when it was put forward.
         before_us = (local.replace(fold=1).astimezone(UTC) - _EPOCH) // _MICROSECOND
         while instant_us - before_us > 1:
             middle_us = (before_us + instant_us) // 2

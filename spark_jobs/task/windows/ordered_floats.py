@@ -1,8 +1,8 @@
-"""Floating point as whole numbers that have Postgres' order.
+"""Converts floats to whole numbers that have the order of floats in Postgres.
 
-Arrow's least and greatest number pass NaN over beside others; to Postgres, which merges
-them, it is the greatest of all. So what a window says of NaN would depend on which
-values came to a task together. Whole numbers leave Arrow no choice.
+Arrow's minimum and maximum ignore NaN among other numbers. Postgres, which merges them,
+takes NaN for the greatest number. So a window's result would depend on which values
+came to a task together. With whole numbers, Arrow and Postgres agree.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _ALL_BUT_THE_SIGN = np.int64(2**63 - 1)
 
 
 def to_ordered(values: pa.ChunkedArray) -> pa.Array:
-    """Return whole numbers in the order of some floating point; null stays null.
+    """Return whole numbers in the order of some floats; null stays null.
 
-    Every NaN is the same, and greater than infinity; a negative zero is zero.
+    Every NaN is the same, and greater than infinity; negative zero is zero.
     """
-    # Adding zero makes a positive one of a negative one, and changes nothing else.
+    # Adding zero makes negative zero positive, and changes nothing else.
     floats = np.asarray(values.cast(pa.float64()).fill_null(0.0)) + 0.0
     floats[np.isnan(floats)] = np.nan
     mask = np.asarray(values.is_null())
@@ -28,13 +28,13 @@ def to_ordered(values: pa.ChunkedArray) -> pa.Array:
 
 
 def from_ordered(ordered: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """Return the floating point of a type that ``to_ordered`` has numbered."""
+    """Return the floats, of a given type, that ``to_ordered`` has converted."""
     bits = _mirrored(np.asarray(ordered.fill_null(0)))
     floats = pa.array(bits.view(np.float64), mask=np.asarray(ordered.is_null()))
     return floats.cast(kind)
 
 
 def _mirrored(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Turn the order of the negative ones around; done twice, it changes nothing."""
+    """Reverse the order of negative numbers; doing it twice changes nothing."""
     mirrored: npt.NDArray[np.int64] = bits ^ ((bits >> _SIGN_BIT) & _ALL_BUT_THE_SIGN)
     return mirrored

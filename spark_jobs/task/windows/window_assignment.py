@@ -26,8 +26,8 @@ _HOUR_US = 3_600_000_000
 class Assigned:
     """Windows of events: ``rows[i]`` is the event whose window i is.
 
-    With sliding windows an event has several, and one that the clock's change has
-    left between two windows may have none.
+    With sliding windows an event has several. An event that a change of the clock
+    leaves between two windows may have none.
     """
 
     rows: I64Array
@@ -42,7 +42,7 @@ class Assigned:
 
 
 def assign_windows(event_time_us: I64Array, windows: WindowKind) -> Assigned:
-    """Return the windows of each event; a session's reaches from it to its gap."""
+    """Return the windows of each event; a session lasts from it until its gap ends."""
     match windows:
         case SessionWindows():
             return Assigned(
@@ -62,7 +62,7 @@ def assign_windows(event_time_us: I64Array, windows: WindowKind) -> Assigned:
 def assign_chosen(
     event_time_us: I64Array, chosen: BoolArray, windows: WindowKind
 ) -> Assigned:
-    """Return the windows of some events, by the events' places among all of them."""
+    """Return the windows of some events, by the numbers of these among all events."""
     places = np.flatnonzero(chosen)
     assigned = assign_windows(event_time_us[places], windows)
     return replace(assigned, rows=places[assigned.rows])
@@ -71,7 +71,7 @@ def assign_chosen(
 def _assign_steady(
     event_time_us: I64Array, clock_us: I64Array, windows: AlignedWindows
 ) -> Assigned:
-    """Windows of one length, whatever the clock does; it says where they begin."""
+    """Assign windows of constant length; the clock says where they begin."""
     newest = event_time_us - np.mod(clock_us, windows.every_us)
     parts = []
     for back in range(_windows_at_once(windows)):
@@ -85,15 +85,15 @@ def _assign_steady(
 def _assign_local(
     event_time_us: I64Array, local_us: I64Array, windows: AlignedWindows
 ) -> Assigned:
-    """Windows from one time of the clock to another, however long that takes.
+    """Assign windows from one local time to another, however long that takes.
 
-    A start that the clock leaves out is none, unless it is the last of those that it
-    leaves out at once; so no two windows of one output begin at one instant.
+    If the clock skips several starts at once, only the last of them counts. So two
+    windows of an output never begin at the same instant.
     """
     clock = local_clock(windows.time_zone)
     newest = local_us - np.mod(local_us, windows.every_us)
     parts = []
-    # When the clock is put back, an event may lie behind a start that it repeats.
+    # When the clock is put back, an event may come after a start that is shown again.
     for back in range(-_windows_at_once(windows), _windows_at_once(windows) + 1):
         begin = newest - back * windows.every_us
         starts = clock.first_instants(begin)
@@ -121,11 +121,11 @@ def _joined(parts: Sequence[Assigned]) -> Assigned:
 
 
 def join_sessions(assigned: Assigned, keys: Sequence[pa.Array]) -> Assigned:
-    """Make one window of those of a group that overlap.
+    """Join the overlapping windows of each group into one.
 
     Args:
         assigned: One window per event, from it to the end of its gap.
-        keys: The columns that make the groups, for each window; null is a value.
+        keys: The columns that form the groups, a value per window; null is a value.
     """
     if not len(assigned.rows):
         return assigned

@@ -40,16 +40,16 @@ _INT64_MAX = 2**63 - 1
 _DECIMAL_DIGITS = 38
 #: Names the column of ``_parts``.
 _PART = "tallyweir_part"
-#: Sums of a task's floating point that are further from zero are infinite, and those
-#: that are closer are zero.
+#: A task's sum of floats becomes infinite if it is further from zero than the first
+#: bound, and zero if it is closer to zero than the second.
 _SUM_MAX = 1e290
 _SUM_MIN = 1e-290
 
-#: Aggregates that take the value of one event, and which of the task's it is.
+#: Aggregates that take one event's value: that of the least or greatest number.
 _PLACED = {AggregateFunction.FIRST: "min", AggregateFunction.LAST: "max"}
-#: What orders events: when they happened, then where they are in Kafka.
+#: Columns that order events: when they happened, then where they are in Kafka.
 _PLACE = (named.EVENT_TIME, named.PLACE, named.OFFSET)
-#: Makes every instant that an event may have a positive number.
+#: Added to event times, so that every allowed one becomes a positive number.
 _TIME_OFFSET_US = 2**62
 _DIGITS = 19
 
@@ -57,12 +57,12 @@ _DIGITS = 19
 def find_late(
     ends: I64Array, output: WindowTable, watermark_us: int | None
 ) -> BoolArray:
-    """Tell which windows this output keeps closed, by their ends.
+    """Tell by their ends which windows are closed for this output.
 
-    With ``revise`` a window stays open for its allowed lateness, unless it was final
-    under a former version; otherwise its row stands once the watermark has passed it.
-    Of a session it is the event's own end that counts, whatever others it would join:
-    so the answer is the same in each order of arrival.
+    With ``revise``, a window stays open for its allowed lateness, unless it was final
+    under a former version. With other policies, its row is settled once the watermark
+    has passed it. For a session, the event's own end counts, whatever sessions it would
+    join, so the answer does not depend on the order of arrival.
     """
     if watermark_us is None:
         return np.zeros(len(ends), dtype=np.bool_)
@@ -95,8 +95,8 @@ def aggregate_windows(
         output_number: Its position in the pipeline, which names its arguments.
 
     Returns:
-        One row per group, more where decimals are too long to be added up here; columns
-        as ``output.staging_columns``.
+        One row per group, or several if decimals are too long to be added up here. The
+        columns are those of ``output.staging_columns``.
     """
     events, assigned = _select(events, assigned, output, output_number)
     if output.has_sessions:
@@ -119,7 +119,7 @@ def aggregate_windows(
             arranged[source] = _rows_with(events.column(source))
             request = _PLACED[aggregate.function]
             requests.append((source, request))
-            # Where in the task's events: the value, and its place among all events.
+            # An event's number gives both partials: its value, and its place.
             partial_names += [f"{source}_{request}"] * 2
             continue
         if aggregate.is_sketched:
@@ -142,7 +142,7 @@ def aggregate_windows(
         for partial, column in zip(aggregate.partials, made, strict=True):
             grouped = grouped.append_column(partial.column.name, column)
     if output.waits:
-        # Publishing fills it in: a task does not know when.
+        # Publishing fills it in, because a task does not know the time.
         unknown = pa.nulls(grouped.num_rows, pa.timestamp("us", "UTC"))
         grouped = grouped.append_column(WAITING_SINCE.column.name, unknown)
         partial_names.append(WAITING_SINCE.column.name)
@@ -157,7 +157,7 @@ def aggregate_windows(
 def _select(
     events: pa.Table, assigned: Assigned, output: WindowTable, output_number: int
 ) -> tuple[pa.Table, Assigned]:
-    """Take what is needed of the event of each window, in order if that matters."""
+    """Take the needed columns of each window's event, in order if that matters."""
     arguments = [
         argument_column(output_number, one.number) for one in output.aggregates
     ]
@@ -176,7 +176,7 @@ def _select(
 def _partial_column(
     partial: Partial, name: str, grouped: pa.Table, events: pa.Table
 ) -> pa.ChunkedArray | pa.Array:
-    """Return the partial of each group from what was aggregated under a name."""
+    """Return the partial of each group from the aggregated column of a name."""
     found = grouped.column(name)
     if partial.merge == "squares":
         values = grouped.column(f"{name.rpartition('_')[0]}_count")
@@ -206,12 +206,12 @@ def _in_order(assigned: Assigned, events: pa.Table) -> Assigned:
 
 
 def _rows_with(argument: pa.ChunkedArray) -> pa.Array:
-    """Number the events; those without a value have none."""
+    """Number the events; an event without a value has no number."""
     return pa.array(np.arange(len(argument)), mask=np.asarray(argument.is_null()))
 
 
 def _places(events: pa.Table) -> pa.ChunkedArray:
-    """Write time and position so that their order is that of the bytes."""
+    """Write time and position as text that sorts by its bytes."""
     time_us = events.column(named.EVENT_TIME).cast(pa.int64())
     numbers = [
         pc.add(time_us, _TIME_OFFSET_US),
@@ -248,10 +248,10 @@ def _requests(aggregate: WindowAggregate) -> list[str]:
 def _prepare(
     aggregate: WindowAggregate, argument: pa.ChunkedArray
 ) -> pa.ChunkedArray | pa.Array:
-    """Bring values to what they can be aggregated as.
+    """Convert values to a type that they can be aggregated as.
 
-    Integers whose sum might not fit into 64 bits are widened, for Arrow would wrap it,
-    and floating point is compared as Postgres does.
+    Integers whose sum might not fit into 64 bits are widened, because Arrow would wrap
+    the sum. Floats are compared as Postgres compares them.
     """
     if aggregate.function is AggregateFunction.STDDEV:
         return _bounded(argument)
@@ -269,7 +269,7 @@ def _prepare(
 
 
 def _bounded(argument: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return floating point whose squares neither overflow nor underflow."""
+    """Return floats whose squares neither overflow nor underflow."""
     values = argument.cast(pa.float64(), safe=False)
     size = pc.abs(values)
     values = pc.if_else(pc.less(size, VALUE_MIN), 0.0, values)
@@ -277,10 +277,10 @@ def _bounded(argument: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _parts(summed: Sequence[pa.ChunkedArray], events: int) -> I64Array:
-    """Number the parts of the events whose decimals can be added up without a loss.
+    """Split the events into numbered parts whose decimals add up without a loss.
 
-    Arrow wraps a sum of decimals that needs more than 128 bits. Mostly there is one
-    part; else a group has partials of several, as it has of several tasks.
+    Arrow wraps a sum of decimals that needs more than 128 bits. Usually there is one
+    part. A group with several parts has several partials, as it has from several tasks.
     """
     digits = 0
     for values in summed:
@@ -295,7 +295,7 @@ def _parts(summed: Sequence[pa.ChunkedArray], events: int) -> I64Array:
 
 
 def _as_stored(column: pa.ChunkedArray, partial: Partial) -> pa.ChunkedArray:
-    """Bring a partial to the type of its staging column; an empty sum is zero."""
+    """Convert a partial to the type of its staging column; an empty sum is zero."""
     if partial.column.postgres_type == "numeric" and pa.types.is_integer(column.type):
         column = column.cast(pa.decimal128(38, 0))
     if partial.merge not in ("add", "mean"):
@@ -305,10 +305,10 @@ def _as_stored(column: pa.ChunkedArray, partial: Partial) -> pa.ChunkedArray:
 
 
 def _summable(sums: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return floating point that Postgres can add up, and divide by a count.
+    """Return floats that Postgres can add up, and divide by a count.
 
-    It raises an error where IEEE arithmetic gives infinity or zero, and a batch that
-    holds such values would never be published.
+    Postgres raises an error where IEEE arithmetic overflows to infinity or underflows
+    to zero. A batch that holds such values would never be published.
     """
     size = pc.abs(sums)
     sums = pc.if_else(pc.less(size, _SUM_MIN), 0.0, sums)

@@ -12,17 +12,18 @@ from sinks.postgres.outputs.window_aggregates import WindowAggregate
 
 
 def collecting(aggregate: WindowAggregate) -> str:
-    """Name what Arrow collects of a group to make its sketch of."""
+    """Name the Arrow aggregation that collects a group's values for its sketch."""
     return "distinct" if isinstance(sketch_of(aggregate), DistinctSketch) else "list"
 
 
 def sketchable(
     aggregate: WindowAggregate, argument: pa.ChunkedArray
 ) -> pa.ChunkedArray:
-    """Write values as the sketch takes them.
+    """Convert values to a type that the sketch takes.
 
-    Of one that counts differences, all that is whole becomes 64 bits, so that a
-    contract may widen its field, and decimals become text without trailing zeros.
+    For a sketch that counts distinct values, everything that is a whole number becomes
+    64 bits, so that a contract may widen its field. Decimals become text without
+    trailing zeros.
     """
     kind = argument.type
     if isinstance(sketch_of(aggregate), PercentileSketch) or pa.types.is_floating(kind):
@@ -43,7 +44,7 @@ def sketchable(
 def sketch_groups(
     aggregate: WindowAggregate, groups: pa.ChunkedArray
 ) -> tuple[pa.Array, pa.Array]:
-    """Return the sketch of each group and what it says; null where no value is."""
+    """Return the sketch and the estimate of each group; null without values."""
     sketch = sketch_of(aggregate)
     sketches: list[bytes | None] = []
     for group in groups.combine_chunks():
