@@ -1,1 +1,1 @@
-"""From a pipeline to its tables in Postgres."""
+"""Describes the tables of a pipeline in Postgres."""

@@ -1,4 +1,4 @@
-"""What a pipeline's tables look like in Postgres, from Spark's types of its columns."""
+"""Describes a pipeline's tables in Postgres, from the Spark types of its columns."""
 
 from __future__ import annotations
 
@@ -56,10 +56,8 @@ from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.pipeline.window import WindowOutput
 from spark_jobs.tables.window_layout import window_table
 
-#: How many ways the seen IDs are split: at most so many tasks check them at once.
+#: The shards of a stateful output's keys; at most one task per shard works on them.
 SHARDS = 16
-
-#: A horizon is kept in about this many buckets; one of them is dropped at a time.
 
 _POSTGRES_TYPES: Mapping[type[DataType], str] = {
     BinaryType: "bytea",
@@ -85,14 +83,14 @@ _POSTGRES_TYPES: Mapping[type[DataType], str] = {
 def event_columns(
     pipeline: Pipeline, contracts: EventContracts, schema: StructType
 ) -> tuple[str, ...]:
-    """Return all columns of an event: fields, lookups, what is added or predicted."""
+    """Return all columns of an event: fields, looked-up, added and predicted ones."""
     looked_up = (name for one in pipeline.enrich for name in one.select)
     known = (*(field.name for field in contracts.fields), *looked_up)
     return (*known, *added_columns(schema.names, known))
 
 
 def read_columns(layout: HomeLayout) -> frozenset[str]:
-    """Name the columns of events that the outputs read by themselves."""
+    """Name the columns of events that the outputs read themselves."""
     return frozenset(
         column.name for output in layout.outputs for column in output.read_columns
     )
@@ -101,8 +99,8 @@ def read_columns(layout: HomeLayout) -> frozenset[str]:
 def branches_of(output: Output) -> tuple[str, ...]:
     """Name the transactions that publish an output, in the order of its databases.
 
-    What goes to the home is published with the offsets, except an output that is
-    split over several transactions there.
+    An output in the home is published with the offsets, unless it is split over several
+    transactions there.
     """
     if output.transactions > 1:
         (database,) = output.databases
@@ -115,7 +113,7 @@ def branches_of(output: Output) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Declared:
-    """What the tables of a pipeline's outputs are made of, beside each output.
+    """The parts of a pipeline that describe an output's tables, besides the output.
 
     Attributes:
         pipeline: The pipeline.
@@ -137,15 +135,15 @@ class _Declared:
 
 @singledispatch
 def output_table(output: Output, number: int, declared: _Declared) -> Table:
-    """Describe an output to the databases that it is in; each kind registers how.
+    """Describe an output to its databases; each kind registers its own function.
 
     Args:
         output: The output.
         number: Its position in the pipeline.
-        declared: What the pipeline's tables are made of.
+        declared: The parts of the pipeline that describe its tables.
 
     Raises:
-        ConfigurationError: A column is of a type that it cannot have where it is.
+        ConfigurationError: A column has a type that is not allowed where it is used.
     """
     del declared
     raise TypeError(f"output {number} has no table: {output!r}")
@@ -200,11 +198,11 @@ def build_home_layout(
 
     Args:
         pipeline: The pipeline.
-        contracts: What its events are read as.
+        contracts: The contracts that its events are read by.
         schema: The event frame's columns, as Spark's analyser sees them.
 
     Raises:
-        ConfigurationError: A column is of a type that it cannot have where it is.
+        ConfigurationError: A column has a type that is not allowed where it is used.
     """
     declared = _Declared(
         pipeline=pipeline,

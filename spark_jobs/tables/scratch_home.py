@@ -1,4 +1,4 @@
-"""Databases for a dry run: like those of the pipeline, and gone when it is over."""
+"""Databases for a dry run: like those of the pipeline, and dropped after the run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ScratchHome:
     """A scratch database for the home, and one for each that the pipeline writes to.
 
     Args:
-        servers: Where each is made, by the name of the database that it stands for.
-        pipeline: Whose tables they are to hold.
-        tables: What those tables are like where the pipeline runs, by database.
+        servers: The server of each, by the name of the database that it stands for.
+        pipeline: The pipeline whose tables they hold.
+        tables: The definitions of the pipeline's real tables, by database.
 
     Raises:
         TallyweirError: As ``ScratchDatabase``.
@@ -44,7 +44,7 @@ class ScratchHome:
     ) -> None:
         self._opened = ExitStack()
         self._dsns: dict[str, str] = {}
-        #: What a table demands where it is, and no scratch table does.
+        #: Demands of the real tables that the scratch tables do not make.
         self.not_demanded: list[str] = []
         try:
             for database in (HOME, *pipeline.written_databases):
@@ -61,12 +61,12 @@ class ScratchHome:
 
     @property
     def databases(self) -> dict[str, str]:
-        """The connection strings of those beside the home, by name."""
+        """The connection strings of all databases except the home, by name."""
         return {name: dsn for name, dsn in self._dsns.items() if name != HOME}
 
     @property
     def variables(self) -> dict[str, str]:
-        """What tells a task where to stage."""
+        """The environment variables that tell a task where to stage."""
         return {
             HOME_DSN_VARIABLE: self.home_dsn,
             DATABASES_VARIABLE: json.dumps(self.databases),
@@ -76,8 +76,8 @@ class ScratchHome:
         """Return the settings of a driver that works here and nowhere else.
 
         Args:
-            given: Those of the process.
-            directory: For what a claim leaves; not that of any running driver.
+            given: The settings of the process.
+            directory: For the files of a claim; no running driver may use it.
         """
         return replace(
             given,
@@ -123,7 +123,7 @@ class ScratchHome:
 
 
 def scratch_server(environment: Mapping[str, str]) -> str:
-    """Return where scratch databases are made.
+    """Return the connection string of the server for scratch databases.
 
     Raises:
         ConfigurationError: ``SETTING_MISSING``.

@@ -1,4 +1,4 @@
-"""A pipeline with the tables that it really writes, where these are shadows."""
+"""Puts the shadow tables that a pipeline really writes in place of its file's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a window output's tables look like in Postgres, and what its task computes."""
+"""Describes a window output's tables in Postgres, and what its tasks compute."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spark_jobs.pipeline.window_kinds import Fixed, Session, Sliding
 from spark_jobs.pipeline.window_panes import Early, Panes
 from spark_jobs.source.event_columns import argument_column
 
-#: As Postgres sums them: wide enough that a sum of integers never overflows.
+#: The types that sums are kept in: wide enough that a sum of integers never overflows.
 _SUM_TYPES = {
     "smallint": "numeric",
     "integer": "numeric",
@@ -50,7 +50,7 @@ _ORDERED = frozenset(
         "timestamp without time zone",
     }
 )
-#: What can be kept, but has no order of its own.
+#: The type that can be kept, but has no order of its own.
 _FLAG = frozenset({"boolean"})
 
 
@@ -68,7 +68,7 @@ def window_table(
         output: The window output.
         staging: Name of its staging table.
         types: Postgres type of every column of the event frame.
-        branches: Who publishes it.
+        branches: The branches that publish it.
 
     Raises:
         ConfigurationError: ``AGGREGATE_TYPE``: an aggregate of a type that it is not

@@ -1,1 +1,1 @@
-"""The kinds of outputs: their tables, and how rows come into them."""
+"""The kinds of outputs: their tables, and how rows get into them."""

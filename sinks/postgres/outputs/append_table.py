@@ -33,7 +33,7 @@ from sinks.postgres.tables.insertable import RowSkippedError
 
 _SQL = load_statements("sinks.postgres.outputs", "append_table.sql")
 
-#: What a task's receipt says.
+#: The only column of a task's receipt: how many rows it has copied.
 COPIED_ROWS = Column(name="copied_rows", postgres_type="bigint")
 
 
@@ -42,7 +42,7 @@ class AppendTable(Output):
     """One row per event.
 
     Attributes:
-        event_columns: What the events give; their position is added.
+        event_columns: The columns that the events give; their position is added.
         copied_by_tasks: Whether tasks copy rows into the table themselves, at least
             once, and stage only receipts of how many.
     """
@@ -104,7 +104,7 @@ class AppendTable(Output):
         )
         with row_refusals():
             moved = connection.execute(statement, voted.values).rowcount
-        # Now that the statement holds its lock, nobody can change them any more.
+        # The statement holds its lock now, so the types cannot change any more.
         if sources != exact_sources(connection, self.table, self.columns):
             raise TypesChangedError(self.table, "40001")
         if voted.count_skipped(staged, moved) > 0:
@@ -113,10 +113,10 @@ class AppendTable(Output):
         return MovedRows(staged=moved)
 
     def _check_receipts(self, voted: VotedRows, staged: str) -> MovedRows:
-        """Make sure that the rows which tasks copied are still in this very server.
+        """Check that this server still has the rows that tasks copied.
 
-        Receipts are unlogged, so a crash of the server or a failover, either of which
-        may have taken rows back, has taken the receipts too.
+        A crash of the server or a failover may lose such rows. It loses the receipts
+        as well, because they are in an unlogged table.
         """
         statement = _SQL["count_copied"].format(staging=voted.tables.staging(staged))
         row = voted.connection.execute(statement, voted.values).fetchone()

@@ -1,4 +1,4 @@
-"""Everything that Postgres must know of a pipeline to serve it."""
+"""Everything that Postgres must know about a pipeline to serve it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeLayout:
-    """Everything that the home database must know of a pipeline to serve it."""
+    """Everything that the home database must know about a pipeline to serve it."""
 
     pipeline: str
     #: The pipeline's definition as JSON, kept for people and for ``verify``.
@@ -27,22 +27,22 @@ class HomeLayout:
     bucket_seconds: int
     watermark_delay_us: int
     idle_timeout_us: int
-    #: None when the source is declared free of repeats.
+    #: The horizon; None if the source is declared free of repeats.
     horizon_us: int | None
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
-    #: Of new IDs, the share that a filter may let pass to be looked up.
+    #: The share of new IDs that a filter may report as known, to be looked up.
     false_positives: float = FALSE_POSITIVES
-    #: The append tables' column of the ID, by which a run that upserts finds the rows
-    #: that its events correct; None when nothing is corrected.
+    #: The append tables' ID column, by which a run that upserts finds the rows that its
+    #: events correct; None if it corrects nothing.
     corrected_by: Column | None = None
-    #: Tables of the pipeline's file, and those that it writes instead.
+    #: Tables of the pipeline's file, each with the table that is written instead.
     shadows: Mapping[str, str] = field(default_factory=dict)
-    #: Of events before it no ID is known, however long the horizon; None for no bound.
+    #: The IDs of earlier events are not known, whatever the horizon; None for no bound.
     ids_from_us: int | None = None
-    #: What its events may be written by: schema ids, and the contracts' names.
+    #: The contracts that may have written its events: schema ids and names.
     writers: tuple[tuple[int, str], ...] = ()
-    #: Rows that the ledger counts for tables beside the home, and batches that brought
-    #: them; without those that a person has given up.
+    #: For each table outside of the home: the rows that the ledger counts for it, and
+    #: the batches that brought them. Rows that a person has given up do not count.
     owed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: The pipeline file, if it was YAML; for people.
     file_text: str | None = None
@@ -70,13 +70,13 @@ class HomeLayout:
 
     @property
     def branches(self) -> tuple[str, ...]:
-        """Every publish transaction beside the home's, sorted."""
+        """Every publish transaction except the home's, sorted."""
         named = {branch for output in self.outputs for branch in output.branches}
         return tuple(sorted(named - {HOME}))
 
     @property
     def databases(self) -> tuple[str, ...]:
-        """Every database that its branches publish in, sorted; maybe the home."""
+        """Every database that its branches publish in, sorted; may include the home."""
         return tuple(sorted({database_of(branch) for branch in self.branches}))
 
     def branches_in(self, database: str) -> tuple[str, ...]:

@@ -10,28 +10,28 @@ from typing import Any
 #: Types whose every value has one spelling in JSON.
 KEY_TYPES = frozenset({"text", "smallint", "integer", "bigint", "boolean"})
 
-#: The values of a window's group together, or a key as text, have at most so many.
-#: Postgres fails a statement that brings a B-tree an entry above 2,704 bytes. Whether a
-#: longer text is one depends on how well it compresses, so it counts as it is. The
-#: other 704 bytes are for what stands beside it in the longest entry: header, window,
-#: pane and padding of 30 columns; or the names of pipeline, table and state, which are
-#: at most 230 bytes, and the entry.
+#: The most bytes that the values of a window's group, or a key as text, may have.
+#: Postgres fails a statement that brings a B-tree an entry above 2,704 bytes. A longer
+#: text may still fit if it compresses well, so the limit is for the text as it is. The
+#: other 704 bytes are for the rest of the longest entry: header, window, pane and
+#: padding of 30 columns; or the names of pipeline, table and state, which are at most
+#: 230 bytes, and a map's key or a timer's name.
 KEY_BYTES_MAX = 2_000
 
-#: An entry of a map, or a timer's name, has its place beside the key. So many bytes
-#: it may have beside any key, and beside a shorter key what that leaves.
+#: A map's key or a timer's name follows the state's key in an index. It may always have
+#: this many bytes, and with a shorter key also the bytes that the key leaves free.
 ENTRY_BYTES_MIN = 256
 
 
 class EntryTooLongError(ValueError):
-    """A function gives something under its key a name that is too long.
+    """A function's name for a map's entry or a timer is too long.
 
-    Its own class, because errors of users' code are told without their words.
+    This class exists because errors of users' code are reported without their text.
     """
 
 
 def format_key(values: Sequence[Any]) -> str:
-    """Write a key's values as one line of text, each key in one way only."""
+    """Write a key's values as one line of text; each key has only one spelling."""
     return json.dumps(list(values), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -41,12 +41,12 @@ def parse_key(text: str) -> tuple[Any, ...]:
 
 
 def check_entry(key: str, entry: str) -> None:
-    """Refuse a name of something under a key that no index takes beside the key.
+    """Refuse a map's key or a timer's name that no index takes together with its key.
 
     Raises:
         EntryTooLongError: It is too long.
     """
-    # A key may be longer that was stored before there was a limit: it compresses well.
+    # A key stored before there was a limit may be longer, if it compresses well.
     room = KEY_BYTES_MAX + ENTRY_BYTES_MIN - len(key.encode())
     allowed = max(room, ENTRY_BYTES_MIN)
     size = len(entry.encode())
@@ -58,5 +58,5 @@ def check_entry(key: str, entry: str) -> None:
 
 
 def shard_of(key: str, shards: int) -> int:
-    """Choose the shard of a key; the same for ever, because timers are filed by it."""
+    """Choose the shard of a key; it never changes, because timers are filed by it."""
     return zlib.crc32(key.encode()) % shards

@@ -27,14 +27,14 @@ from sinks.postgres.tables.row_digest import RESULTS, change_digested, stored
 
 _SQL = load_statements("sinks.postgres.outputs", "keyed_table.sql")
 
-#: What phase 2b reads the staged events by.
+#: The columns by which phase 2b reads the staged events.
 KEY = Column(name="tallyweir_key", postgres_type="text")
 SHARD = Column(name="tallyweir_shard", postgres_type="integer")
 EVENT_TIME = Column(
     name="tallyweir_event_time", postgres_type="timestamp with time zone"
 )
 
-#: Which row of a key a result is, and the batch that brought it.
+#: The number of a result among the rows of its key, and the batch that brought it.
 ORDINAL = Column(name="tallyweir_ordinal", postgres_type="integer")
 SEQUENCE = Column(name="tallyweir_sequence", postgres_type="bigint")
 
@@ -85,14 +85,15 @@ _KEYED_PARTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedTable(Output):
-    """One row for each that a function returns, beside what it keeps.
+    """The rows that a function on keyed state returns.
 
-    The home publishes it, which has the state. Phase one stages the function's events.
+    The home publishes it, because the home has the state. Phase one stages the
+    function's events.
 
     Attributes:
-        event_columns: What the function gets of each event.
+        event_columns: The columns of an event that the function gets.
         key: The columns that make its keys.
-        columns: What it returns.
+        columns: The columns that the function returns.
     """
 
     event_columns: tuple[Column, ...]

@@ -1,4 +1,4 @@
-"""Finds result tables whose rows are gone, before they are made again."""
+"""Finds result tables whose rows are gone, before they are created again."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _Connection = psycopg.Connection[TupleRow]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostRows:
-    """Rows that a table should hold by the ledger, and does not.
+    """Rows that the ledger counts for a table and that the table does not hold.
 
     Attributes:
-        is_there: Whether the table is there, without a row.
-        rows: How many they are; of windows, how often batches changed one.
-        batches: That brought them.
+        is_there: Whether the table exists, without a row.
+        rows: The number of rows; for windows, how often batches changed one.
+        batches: The number of batches that brought them.
     """
 
     table: str
@@ -48,16 +48,16 @@ class LostRows:
 def find_lost(
     connection: _Connection, pipeline: str, table: str, *, kind: str, is_there: bool
 ) -> LostRows | None:
-    """Find out whether the rows of an output are gone, which is in one database.
+    """Find out whether the rows of an output, which is in one database, are gone.
 
-    Of windows an empty table says nothing: they may all wait to be shown.
+    An empty window table proves nothing: all windows may still wait to be shown.
 
     Args:
         connection: To the home, inside of a transaction.
-        pipeline: Its name.
-        table: The output's.
-        kind: The output's.
-        is_there: Whether the table is; if not it is not looked into.
+        pipeline: The pipeline's name.
+        table: The output's table.
+        kind: The output's kind.
+        is_there: Whether the table exists; a missing table is not read.
     """
     if is_there and (kind == "window" or _has_rows(connection, table)):
         return None
@@ -105,20 +105,21 @@ def check_not_lost_beside(
     known: Iterable[str],
     outputs: Iterable[Output],
 ) -> list[str]:
-    """Refuse to make a table again in a database beside the home.
+    """Refuse to create a lost table again in a database other than the home.
 
-    The ledger says whether rows of it are owed, as ``accept_loss`` asks it; the markers
-    whether they may have been in this database, if the table is in several.
+    The ledger says whether the table should hold rows, as ``accept_loss`` asks it. If
+    the table is in several databases, the markers say whether this one may have held
+    the rows.
 
     Args:
         connection: To that database.
-        layout: The pipeline's, as the home has it.
-        claim: The driver's.
+        layout: The pipeline's layout, as the home has it.
+        claim: The driver's claim of its epoch.
         known: Tables that the pipeline has had there before, as ``schema.table``.
-        outputs: Those that publish there.
+        outputs: The outputs that are published there.
 
     Returns:
-        The tables that are gone, and whose rows nobody looks for.
+        The tables that are gone, but miss no rows.
 
     Raises:
         ConfigurationError: ``TABLE_LOST``.
@@ -159,7 +160,7 @@ def check_not_lost_beside(
 def read_owed(
     connection: _Connection, pipeline: str, outputs: Iterable[Output]
 ) -> dict[str, tuple[int, int]]:
-    """Return rows and batches that the ledger counts for tables, for those with any."""
+    """Return the rows and batches that the ledger counts for each table with any."""
     owed = {one.table: _read_owed(connection, pipeline, one.table) for one in outputs}
     return {table: counted for table, counted in owed.items() if counted is not None}
 
@@ -167,7 +168,7 @@ def read_owed(
 def accept_lost(
     connection: _Connection, pipeline: str, lost: LostRows, *, through: int, reason: str
 ) -> None:
-    """Note that rows of all batches so far are given up; the caller commits."""
+    """Record that rows of all batches so far are given up; the caller commits."""
     connection.execute(
         _SQL["accept"],
         {
@@ -181,16 +182,17 @@ def accept_lost(
 
 
 def forget_windows(connection: _Connection, state: sql.Identifier) -> None:
-    """Let the windows of a lost table that are open begin again from nothing.
+    """Delete the state of a lost table's open windows, so that they start empty.
 
-    There are none if the output has none, or no driver has made a place for them.
+    There is no state if the output has no windows, or if no driver has created the
+    state table yet.
     """
     if is_there(connection, state):
         connection.execute(_SQL["forget_windows"].format(state=state))
 
 
 def is_there(connection: _Connection, table: sql.Identifier) -> bool:
-    """Tell whether there is something of a name that can be read."""
+    """Tell whether a name is that of a table or view that can be read."""
     name = table.as_string(connection)
     row = connection.execute(_SQL["is_there"], {"table": name}).fetchone()
     assert row is not None

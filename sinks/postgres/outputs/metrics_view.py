@@ -18,10 +18,10 @@ _NUMBERS = frozenset({"bigint", "integer", "smallint", "numeric", "double precis
 def create_metrics_view(
     connection: psycopg.Connection[TupleRow], output: WindowColumns, view: str
 ) -> None:
-    """Make the view exist as the output is defined now; the caller commits.
+    """Create the view as the output is defined now; the caller commits.
 
     Its columns are ``timestamp``, where the window ends, ``metric_name``, ``value`` as
-    numeric, ``dimensions`` as jsonb and ``window_start``. A view that says so already
+    numeric, ``dimensions`` as jsonb and ``window_start``. A view with this definition
     is left alone, so that a role without the right to change the schema can start.
 
     Raises:
@@ -57,7 +57,7 @@ def create_metrics_view(
 def _statement(
     connection: psycopg.Connection[TupleRow], output: WindowColumns, view: str
 ) -> str:
-    """Write the view's definition, which its comment keeps to be compared."""
+    """Write the view's definition; the view's comment keeps it for comparison."""
     numbers = [
         aggregate.column.name
         for aggregate in output.aggregates

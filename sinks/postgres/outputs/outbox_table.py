@@ -19,11 +19,11 @@ from sinks.postgres.tables.row_digest import RESULTS, RowDigest, row_hash, store
 
 _SQL = load_statements("sinks.postgres.outputs", "outbox_table.sql")
 
-#: The key of a message and the producer's ID, as they are staged beside its fields.
+#: The staged columns that follow a message's fields: its key and the producer's ID.
 OUTBOX_KEY = "tallyweir_key"
 OUTBOX_EVENT_ID = Column(name="tallyweir_event_id", postgres_type="text")
 
-#: What the home's outbox has of a message.
+#: The columns of a message in the home's outbox.
 MESSAGE_COLUMNS = (
     *POSITION_COLUMNS,
     Column(name="topic", postgres_type="text"),
@@ -32,7 +32,7 @@ MESSAGE_COLUMNS = (
     Column(name="value", postgres_type="bytea"),
 )
 
-#: Where all of a pipeline's messages are until the relay has sent them.
+#: The messages of a pipeline that the relay has not sent yet.
 _OUTBOX = ReplayPart(
     name="outbox",
     table="outbox",
@@ -48,7 +48,7 @@ _OUTBOX = ReplayPart(
 class OutboxTable(Output):
     """One message per event for a topic of Kafka, in the home's outbox.
 
-    The home publishes it, whose outbox it is. No table has its name.
+    The home publishes it, because the home has the outbox. No table has its name.
 
     Attributes:
         topic: Where the relay sends the messages.
@@ -84,7 +84,7 @@ class OutboxTable(Output):
 
     @property
     def tables(self) -> dict[str, tuple[Column, ...]]:
-        """Nothing: readers see messages in Kafka, which are the relay's."""
+        """No tables: readers see the messages in Kafka, where the relay sends them."""
         return {}
 
     def create(
@@ -92,7 +92,7 @@ class OutboxTable(Output):
         connection: psycopg.Connection[TupleRow],
         state: Callable[[str], sql.Identifier],
     ) -> None:
-        """Do nothing: the home has its outbox by a migration."""
+        """Do nothing: a migration has created the home's outbox."""
 
     def move(self, voted: VotedRows, staged: str) -> MovedRows:
         if not voted.voted(staged):

@@ -1,4 +1,4 @@
-"""What every kind of output is: tables, columns to stage, and rows to move."""
+"""What every kind of output has: tables, columns to stage, and rows to move."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from sinks.postgres.server.naming import TableNames
 
 @dataclass(frozen=True, slots=True)
 class StagedField:
-    """A staged column, as people are shown it.
+    """A staged column, as it is shown to people.
 
     Attributes:
         column: Its name in staging.
-        shown: What people call it.
-        made_as: The result column that is computed of it; None if it is an event's.
+        shown: Its name for people.
+        made_as: The result column that is computed from it; None if the column is an
+            event's.
     """
 
     column: str
@@ -38,25 +39,26 @@ class Output(ABC):
     """One output of a pipeline, and all that Postgres does for it.
 
     Each kind of output is a subclass in a module of its own. Drivers, tasks and audits
-    know an output by this interface.
+    use an output through this interface.
 
     Attributes:
         table: Where the rows go, in the database of each branch. The ledger calls the
             output by this name, also where no table has it.
-        staging_table: Where tasks put them first; see ``staged_for``.
-        branches: Who publishes them. With several, each row belongs to one.
+        staging_table: Where tasks put the rows first; see ``staged_for``.
+        branches: The branches that publish the rows. With several, each row belongs to
+            one of them.
     """
 
     table: str
     staging_table: str
     branches: tuple[str, ...] = (HOME,)
-    #: As the ledger says it.
+    #: The kind's name in the ledger.
     kind: ClassVar[str]
-    #: What the time of its share of a publish transaction counts to.
+    #: The part of a publish transaction that its time counts to.
     clock_part: ClassVar[str] = "rows"
-    #: Whether each row is of one event, a dead letter if the table refuses the row.
+    #: Whether each row is of one event, which is dead if the table refuses the row.
     has_event_rows: ClassVar[bool] = False
-    #: Whether each staged row is of one event, and has its position.
+    #: Whether each staged row is of one event, and has the event's position.
     stages_events: ClassVar[bool] = True
     #: Whether batches update and delete rows of its table, not only insert some.
     is_updated: ClassVar[bool] = False
@@ -66,11 +68,11 @@ class Output(ABC):
     @property
     @abstractmethod
     def read_columns(self) -> tuple[Column, ...]:
-        """The columns of events that it has as they are."""
+        """The columns of events that it reads as they are."""
 
     @property
     def function_columns(self) -> tuple[Column, ...]:
-        """The columns of events that a user's function makes its rows of."""
+        """The columns of events that a user's function turns into its rows."""
         return ()
 
     @property
@@ -80,22 +82,22 @@ class Output(ABC):
 
     @property
     def text_key(self) -> tuple[Column, ...]:
-        """The columns of events that it keeps state by, as one text."""
+        """The columns of events that form the key of its state, as one text."""
         return ()
 
     @property
     @abstractmethod
     def staging_columns(self) -> tuple[Column, ...]:
-        """What tasks stage of it, in ``staging_table``."""
+        """The columns that tasks stage for it, in ``staging_table``."""
 
     @property
     @abstractmethod
     def staged_fields(self) -> tuple[StagedField, ...]:
-        """What people may be shown of its staged rows."""
+        """The columns of its staged rows that may be shown to people."""
 
     @property
     def keyed_staging(self) -> Mapping[str, tuple[Column, ...]]:
-        """What phase 2b stages of it, by staging table."""
+        """The columns that phase 2b stages for it, by staging table."""
         return {}
 
     @property
@@ -106,7 +108,7 @@ class Output(ABC):
     @property
     @abstractmethod
     def tables(self) -> dict[str, tuple[Column, ...]]:
-        """What readers see, by table: the columns that batches write."""
+        """The tables that readers see, each with the columns that batches write."""
 
     @property
     def approximate_columns(self) -> frozenset[str]:
@@ -115,7 +117,7 @@ class Output(ABC):
 
     @property
     def summed_columns(self) -> tuple[Column, ...]:
-        """Columns of its tables that add values of several events up."""
+        """Columns of its tables that add up values of several events."""
         return ()
 
     @property
@@ -125,14 +127,14 @@ class Output(ABC):
 
     @property
     def shows_after_us(self) -> int | None:
-        """How long events may wait to be shown; None if no time shows any."""
+        """How long events may wait to be shown; None if time alone shows no events."""
         return None
 
     def kept_tables(self, names: TableNames) -> Iterator[sql.Identifier]:
-        """Yield the tables that keep what it took of all batches so far.
+        """Yield the tables that keep what it took from all batches so far.
 
         Args:
-            names: Of the tables of the database.
+            names: The names of the database's tables.
         """
         del names
         yield from map(table_identifier, self.tables)
@@ -168,7 +170,7 @@ class Output(ABC):
 
         Args:
             voted: The rows that were voted for, in the publish transaction.
-            staged: Where they are, as ``staged_for`` calls it.
+            staged: Their staging table, as ``staged_for`` names it.
 
         Raises:
             RetryableError: ``STAGED_ROWS_MISSING``, after a crash of the server.
@@ -176,28 +178,30 @@ class Output(ABC):
             psycopg.Error: Anything that the server or the connection raised.
 
         Crash:
-            Part of the publish transaction: it is done with the batch, or not at all.
+            The move is part of the publish transaction. It commits with the batch, or
+            not at all.
         """
 
     @abstractmethod
     def described(self) -> dict[str, Any]:
-        """Describe its tables as JSON, for the next version to be held against."""
+        """Describe its tables as JSON, to compare the next version with."""
 
     def knowing(
         self, closed_through_us: int | None, known_after_us: Mapping[str, int]
     ) -> Self:
-        """Return it with what its windows do not know of former versions.
+        """Return it with what its windows do not know because of former versions.
 
         Args:
             closed_through_us: Windows that end by then take no more events.
-            known_after_us: By column: only windows that begin later know its aggregate.
+            known_after_us: For a column: only windows that begin later know its
+                aggregate.
         """
         del closed_through_us, known_after_us
         return self
 
     @abstractmethod
     def replay_parts(self) -> Iterator[ReplayPart]:
-        """List the rows of it that a replay is held against, also in the ledger."""
+        """List the rows of it that a replay compares, including rows of the ledger."""
 
 
 def fields_of_events(columns: Iterable[Column]) -> tuple[StagedField, ...]:
@@ -206,5 +210,5 @@ def fields_of_events(columns: Iterable[Column]) -> tuple[StagedField, ...]:
 
 
 def tables_of(outputs: Iterable[Output]) -> list[str]:
-    """Name the tables of some outputs that readers see."""
+    """Name the tables that readers see of some outputs."""
     return [table for output in outputs for table in output.tables]

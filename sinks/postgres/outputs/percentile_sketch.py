@@ -1,9 +1,9 @@
 """A percentile of many numbers, within 1 % of its value.
 
-Numbers are counted in buckets, each of which ends 2 % further from zero than it begins
-(DDSketch: Masson, Rim and Lee, 2019). Joining adds counts, so the result is the same
-whatever fell into which batch. The quantile sketches of DataSketches that bound their
-error toss coins: a batch that is staged again would give another result.
+The sketch counts numbers in buckets. Each bucket ends 2 % further from zero than it
+begins (DDSketch: Masson, Rim and Lee, 2019). Joining adds counts, so the result does
+not depend on how numbers fell into batches. The quantile sketches of DataSketches that
+bound their error toss coins: a batch that is staged again would give another result.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _GROWTH = 1.02
 #: Numbers closer to zero count as zero, and further ones as infinite.
 SIZE_MIN, SIZE_MAX = 1e-30, 1e30
 
-#: The number of the bucket that an infinite number is in; behind it are those that are
-#: none, as Postgres orders them.
+#: The bucket of infinite numbers. The bucket of NaN follows, as Postgres orders them.
 _INFINITE = 10_000
 _NAN = _INFINITE + 1
 _ENTRY = np.dtype([("bucket", "<i2"), ("count", "<i8")])
@@ -32,10 +31,10 @@ _ENTRY = np.dtype([("bucket", "<i2"), ("count", "<i8")])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PercentileSketch:
-    """A sketch as bytes: made of numbers, joined with others, and asked.
+    """Builds, joins and asks sketches, which are bytes.
 
     Attributes:
-        fraction: Which share of the numbers is at most the percentile.
+        fraction: The share of the numbers that are at most the percentile.
     """
 
     fraction: float
@@ -43,13 +42,13 @@ class PercentileSketch:
     def build(self, numbers: F64Array) -> bytes:
         """Return the sketch of some numbers, at least one.
 
-        The same numbers give the same bytes, in whatever order they come.
+        The same numbers give the same bytes, in any order.
         """
         buckets, counts = np.unique(_buckets(numbers), return_counts=True)
         return _entries(buckets, counts)
 
     def join(self, sketches: Sequence[bytes]) -> bytes:
-        """Return the sketch of all numbers that some sketches were made of."""
+        """Return the sketch of all numbers that some sketches were built from."""
         parts = np.concatenate([np.frombuffer(one, _ENTRY) for one in sketches])
         buckets, places = np.unique(parts["bucket"], return_inverse=True)
         counts = np.zeros(len(buckets), np.int64)

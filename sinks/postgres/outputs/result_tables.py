@@ -1,4 +1,4 @@
-"""Creates the tables that a pipeline writes, or checks the ones that are there."""
+"""Creates the tables that a pipeline writes, or checks those that exist."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SQL = load_statements("sinks.postgres.tables", "result_tables.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 
-#: What an error means whatever it is about.
+#: Errors that mean the same for every table, and are explained elsewhere.
 _OTHERWISE_TOLD = (
     psycopg.errors.InsufficientPrivilege,
     psycopg.errors.InvalidSchemaName,
@@ -43,13 +43,13 @@ def create_result_tables(
 ) -> None:
     """Make every table of some outputs exist with the columns that it needs.
 
-    The caller commits. A table that is there already is used if every wanted column
-    is there and assignable, and every other column may stay empty; indexes,
-    constraints and triggers of the user's own are left alone.
+    The caller commits. An existing table is used if it has every wanted column, each of
+    them is assignable, and every other column may stay empty. The user's own indexes,
+    constraints and triggers are left alone.
 
     Args:
-        connection: To the database that they are in.
-        outputs: Those that publish there.
+        connection: To the database that the tables are in.
+        outputs: The outputs that are published there.
         state: Names the state table of a window table.
 
     Raises:
@@ -72,11 +72,11 @@ def create_result_tables(
 
 
 def check_result_tables(connection: _Connection, outputs: Iterable[Output]) -> None:
-    """Check the tables of some outputs as a start does, and make none.
+    """Check the tables of some outputs as a start does, but create none.
 
     Raises:
-        ConfigurationError: As ``create_result_tables``; ``TABLE_DIFFERS`` also for one
-            that is not there.
+        ConfigurationError: As ``create_result_tables``; ``TABLE_DIFFERS`` also for a
+            missing table.
     """
     for output in outputs:
         check_insertable(connection, output.table, is_updated=output.is_updated)
@@ -95,10 +95,10 @@ def _is_split(output: Output) -> bool:
 
 @contextmanager
 def _unfit(table: str) -> Iterator[None]:
-    """Say of what Postgres refuses about a table that the table is the cause.
+    """Report an error of the block's statements as a fault of the table.
 
-    Nothing but names and types of the user's is new in these statements, so whatever
-    is wrong with one is wrong with those.
+    Only the user's names and types differ in these statements from one table to the
+    next, so an error must come from those.
     """
     try:
         yield
@@ -107,7 +107,7 @@ def _unfit(table: str) -> Iterator[None]:
             raise
         raise _table_unfit(table, error) from error
     except psycopg.OperationalError as error:
-        # Limits of a table, such as its number of columns, and one that is not ready.
+        # A limit, such as the number of columns, or a table that is not ready.
         if (error.sqlstate or "")[:2] not in {"54", "55"} or isinstance(
             error, psycopg.errors.LockNotAvailable
         ):
@@ -135,13 +135,13 @@ def create_or_check(
     """Make a table of an output exist, or check its columns; the caller commits.
 
     Args:
-        connection: To its database.
-        table: Its name.
-        columns: Those that are written.
+        connection: To the table's database.
+        table: The table's name.
+        columns: The columns that are written.
         per_value: Whether a value that a column would change can be refused.
 
     Returns:
-        Whether it was made here.
+        Whether this call has created the table.
 
     Raises:
         ConfigurationError: ``TABLE_DIFFERS`` or ``TABLE_TYPES_DIFFER``.
@@ -262,7 +262,7 @@ def _find_unassignable(
 def read_columns(
     connection: _Connection, table: sql.Identifier
 ) -> list[tuple[str, str, bool]]:
-    """List (name, type, may stay empty) of a table; empty when it does not exist."""
+    """List (name, type, may stay empty) of a table; empty if it does not exist."""
     quoted = table.as_string(connection)
     rows = connection.execute(_SQL["read_columns"], {"table": quoted}).fetchall()
     return [(name, kind, optional) for name, kind, optional in rows]

@@ -1,4 +1,4 @@
-"""Joins the sketches of a window's parts, which SQL cannot."""
+"""Joins the sketches of a window's parts, which SQL cannot do."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from sinks.postgres.server.statements import load_statements
 _SQL = load_statements("sinks.postgres.outputs", "sketch_join.sql")
 _COMMA = sql.SQL(", ")
 
-#: Windows whose sketches are in memory at a time; one is a few kilobytes.
+#: Windows whose sketches are in memory at a time; a sketch has a few kilobytes.
 _WINDOWS_AT_ONCE = 500
 
 
 class SketchJoin:
-    """Joins what is staged of each window to one sketch, in the publish transaction.
+    """Joins the staged sketches of each window into one, in the publish transaction.
 
     Args:
         connection: In the publish transaction; the caller ends it.
         output: A window output with sketches.
-        staging: Its staging table, which also holds what was stored of the windows.
-        transactions: Those that the voters have staged in, and the one at hand.
+        staging: Its staging table, which also holds the stored parts of the windows.
+        transactions: The transactions that the voters have staged in, and this one.
     """
 
     def __init__(

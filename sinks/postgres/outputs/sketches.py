@@ -1,4 +1,4 @@
-"""Which sketch is behind which aggregate."""
+"""Chooses the sketch behind an aggregate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Sketch: TypeAlias = DistinctSketch | PercentileSketch
 
 
 def sketch_of(aggregate: WindowAggregate) -> Sketch:
-    """Return what makes, joins and asks the sketches of a sketched aggregate."""
+    """Return what builds, joins and asks the sketches of a sketched aggregate."""
     if aggregate.function is AggregateFunction.APPROX_COUNT_DISTINCT:
         return DistinctSketch()
     assert aggregate.fraction is not None, "a percentile has a fraction"

@@ -1,7 +1,7 @@
-"""Finds out why a statement on result tables has failed, and says it.
+"""Finds out why a statement on result tables has failed, and reports the cause.
 
-Somebody may change or lock a table while a driver writes to it. The error of the
-statement tells what failed; what is wrong with the table, its catalog tells.
+A user may change or lock a table while a driver writes to it. The statement's error
+says what failed; the system catalog of Postgres says what is wrong with the table.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 
-#: Errors that a changed table may be behind: of names and types, of a schema that is
-#: gone, of something that a table of another kind does not support.
+#: Errors that a changed table may cause: about names and types, about a missing schema,
+#: or about a feature that another kind of table does not support.
 _OF_DEFINITION = ("42", "3F", "0A")
 
 
@@ -37,13 +37,13 @@ def explain_failure(
     *,
     doing: str,
 ) -> TallyweirError:
-    """Turn what a statement on result tables raised into an error with its cause.
+    """Turn the error of a statement on result tables into one that names its cause.
 
     Ends the transaction.
 
     Args:
-        connection: That the statement was executed by.
-        outputs: Whose tables it may have been about.
+        connection: The connection that the statement was executed by.
+        outputs: The outputs whose tables it may have been about.
         error: What psycopg raised.
         doing: What was attempted.
     """
@@ -62,14 +62,14 @@ def explain_failure(
     except TallyweirError as changed:
         found = changed
     except psycopg.Error:
-        # What is told first is what was seen first.
+        # Report the error that was seen first.
         found = None
     abandon(connection)
     return found or translate(error, doing=doing)
 
 
 def check_unchanged(connection: _Connection, outputs: Sequence[Output]) -> None:
-    """Make sure that the tables are still such as a start would take; ends with it.
+    """Check that a start would still accept the tables, and end the transaction.
 
     Raises:
         ConfigurationError: ``TABLE_CHANGED``.
@@ -94,7 +94,7 @@ def check_unchanged(connection: _Connection, outputs: Sequence[Output]) -> None:
 def _find_lock(
     connection: _Connection, outputs: Sequence[Output], doing: str
 ) -> RetryableError | None:
-    """Say who keeps a table locked; None if nobody does any more."""
+    """Report the role and process that lock a table; None if it is not locked now."""
     tables = [
         table_identifier(table).as_string(connection) for table in tables_of(outputs)
     ]

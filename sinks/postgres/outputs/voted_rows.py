@@ -22,7 +22,7 @@ _SQL = load_statements("sinks.postgres.outputs", "voted_rows.sql")
 
 
 class RowRefusedError(Exception):
-    """A result table refused a row; which one, bisection must find."""
+    """A result table refused a row; bisection must find which one."""
 
     def __init__(self, cause: psycopg.Error) -> None:
         super().__init__(str(cause))
@@ -34,9 +34,9 @@ class MovedRows:
     """What one output has moved.
 
     Attributes:
-        staged: How many staged rows.
-        digests: What the rows are that have been put into tables for good, as the
-            ledger keeps them: of its table and of the one of its revisions.
+        staged: The number of staged rows.
+        digests: Digests of the rows that have been put for good into its table and into
+            its revisions table, as the ledger keeps them.
     """
 
     staged: int = 0
@@ -45,12 +45,12 @@ class MovedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VotedRows:
-    """What a batch's voters have staged for one transaction.
+    """The rows that a batch's voters have staged for one transaction.
 
     Attributes:
         connection: In that transaction; the caller ends it.
-        tables: The names of staging and state there.
-        tally: What was voted for.
+        tables: The names of the staging and state tables there.
+        tally: The tally of the votes.
         values: The transaction's parameters: sequence, the transactions that the
             voters have staged in, when the batch was planned, and the watermark
             before and after it.
@@ -73,12 +73,12 @@ class VotedRows:
         return int(row[0])
 
     def count_skipped(self, staged: str, moved: int) -> int:
-        """Return how many rows a table left out of those that it was given."""
-        # Where all that were voted for have moved, there is nothing to count.
+        """Return how many of the given rows a table left out."""
+        # If all rows that were voted for have moved, there is nothing to count.
         return 0 if moved == self.voted(staged) else self.count(staged) - moved
 
     def check_moved(self, staged: str, rows: int) -> None:
-        """Hold the rows that moved against those that were voted for.
+        """Compare the rows that moved with those that were voted for.
 
         Raises:
             RetryableError: ``STAGED_ROWS_MISSING``.
@@ -94,7 +94,7 @@ class VotedRows:
             )
 
     def check_types(self, tables: Mapping[str, Sequence[Column]]) -> None:
-        """Look at types that a start has checked, under the locks of what is written.
+        """Repeat a start's check of column types, under the locks of the writes.
 
         Raises:
             TypesChangedError: A column may have changed what was put into it.
@@ -109,7 +109,7 @@ def row_refusals() -> Iterator[None]:
     """Tell a row that the user's table refuses from every other error.
 
     Raises:
-        RowRefusedError: It refused one in the block.
+        RowRefusedError: The table refused a row in the block.
     """
     try:
         yield

@@ -15,12 +15,12 @@ from sinks.postgres.outputs.window_moments import Moments
 from sinks.postgres.server.columns import Column, type_name
 from sinks.postgres.server.instants import to_datetime
 
-#: Merges that compare, text by its bytes.
+#: Merges that compare values; they compare text by its bytes.
 _ORDERED = frozenset({"least", "greatest"})
 
 
 class AggregateFunction(Enum):
-    """Aggregates whose partials merge, whatever fell into which batch."""
+    """Aggregates whose partials merge, however events fell into batches."""
 
     COUNT = "count"
     SUM = "sum"
@@ -45,10 +45,10 @@ class Partial:
 
     column: Column
     merge: str
-    #: Of ``first`` and ``last``: the column of places, whose least or greatest wins.
+    #: For ``first`` and ``last``: the column of places; the least or greatest wins.
     place: str | None = None
     is_place: bool = False
-    #: Of a mean and its squared distances: all columns that they merge by.
+    #: For a mean and its squared distances: all columns that they merge by.
     moments: Moments | None = None
 
     @property
@@ -130,14 +130,14 @@ class WindowAggregate:
     number: int
     #: Type of the sum, the minimum or the maximum.
     partial_type: str
-    #: Of a percentile: which.
+    #: For a percentile: its fraction.
     fraction: float | None = None
-    #: Only windows that begin after it know the aggregate; None if all do.
+    #: Only windows that begin later know the aggregate; None if all windows do.
     known_after_us: int | None = None
 
     @property
     def is_sketched(self) -> bool:
-        """Whether joining its partials is beyond SQL."""
+        """Whether SQL cannot join its partials."""
         return self.function in _SKETCHED
 
     @property
@@ -172,7 +172,7 @@ class WindowAggregate:
     def final(self) -> sql.Composable:
         """The result column computed from merged partials; NULL without values.
 
-        Also in a window that had begun when the aggregate was added.
+        It is also NULL in a window that had begun when the aggregate was added.
         """
         if self.known_after_us is None:
             return self._known
@@ -218,7 +218,7 @@ class WindowAggregate:
         )
 
     def _placed(self, part: str, place: str) -> tuple[Partial, Partial]:
-        """Return a value, and where it stands among the events of the group."""
+        """Return the partials of a value and of its place among the group's events."""
         at = self._partial("place", "text", place)
         value = self._partial(part, self.partial_type, part)
         return (
@@ -231,7 +231,7 @@ class WindowAggregate:
         return Partial(column=column, merge=merge)
 
     def _name(self, part: str) -> str:
-        # The prefix that pipelines may not use keeps it apart from their columns.
+        # Pipelines may not use this prefix, so the name cannot equal their columns'.
         return f"tallyweir_a{self.number}_{part}"
 
 

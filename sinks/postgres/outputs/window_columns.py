@@ -18,7 +18,7 @@ from sinks.postgres.server.naming import revisions_table
 WINDOW_START = Column(name="window_start", postgres_type="timestamp with time zone")
 WINDOW_END = Column(name="window_end", postgres_type="timestamp with time zone")
 
-#: Of a settled row that has changed, its former values: since when they are former.
+#: Columns added to the former values of a settled row: the revision that replaced them.
 REVISION_COLUMNS = (
     Column(name="revised_in_sequence", postgres_type="bigint"),
     Column(name="revised_at", postgres_type="timestamp with time zone"),
@@ -30,8 +30,8 @@ WINDOW_EVENTS = Partial(
 )
 
 
-#: Since when a group has events that its rows do not show, by the home's clock at the
-#: planning of batches.
+#: Since when a group has events that its rows do not show: the time, by the home's
+#: clock, when their batch was planned.
 WAITING_SINCE = Partial(
     column=Column(
         name="tallyweir_waiting_since", postgres_type="timestamp with time zone"
@@ -50,12 +50,12 @@ class LatePolicy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowColumns(Output):
-    """What a window table is made of.
+    """The definition of a window table, and the columns that follow from it.
 
     Attributes:
-        early_us: How long events may wait, in an open window, to be shown: 0 for
-            until the end of their batch, None for until the watermark has passed.
-        discards: Whether each row has only the events that no former one has.
+        early_us: How long events of an open window may wait to be shown. With 0, they
+            wait for the end of their batch; with None, until the watermark has passed.
+        discards: Whether each row has only the events that no former row has.
         metrics: Name of the view with a row for each aggregate, if there is one.
         closed_through_us: Windows that end by then take no more events, whatever the
             allowed lateness: they were final under a former version.
@@ -77,7 +77,7 @@ class WindowColumns(Output):
 
     @property
     def result_keys(self) -> tuple[Column, ...]:
-        """What tells the rows of the result table apart."""
+        """The columns that identify a row of the result table."""
         return (*self.keys, SEQUENCE) if self.discards else self.keys
 
     @property
@@ -91,12 +91,12 @@ class WindowColumns(Output):
 
     @property
     def keeps_revisions(self) -> bool:
-        """Whether rows change that were settled."""
+        """Whether settled rows may change, and their former values are kept."""
         return self.late is LatePolicy.REVISE and not self.discards
 
     @property
     def has_sessions(self) -> bool:
-        """Whether its windows grow and swallow each other."""
+        """Whether its windows are sessions, which may grow and join."""
         return isinstance(self.windows, SessionWindows)
 
     @property
@@ -114,7 +114,7 @@ class WindowColumns(Output):
 
     @property
     def state_keys(self) -> tuple[Column, ...]:
-        """What stands before the partials of a row."""
+        """The columns that come before the partials of a row."""
         return (WINDOW_START, WINDOW_END, *self.by)
 
     @property
@@ -139,7 +139,7 @@ class WindowColumns(Output):
 
     @property
     def shown_by_state(self) -> list[tuple[Column, sql.Composable]]:
-        """The columns of a row that its state gives, each with the expression of it."""
+        """The columns of a row that its state gives, each with its expression."""
         keys = (WINDOW_START, WINDOW_END, *self.by)
         return [
             *((column, sql.Identifier(column.name)) for column in keys),
@@ -148,7 +148,7 @@ class WindowColumns(Output):
 
     @property
     def pane_columns(self) -> tuple[Column, ...]:
-        """The columns of a row that discards, without the one that still changes."""
+        """The columns of a row of discarding panes, without the one that may change."""
         return tuple(one for one in self.result_columns if one.name != "final")
 
     @property

@@ -1,4 +1,4 @@
-"""The kinds of windows, as a task must know them to find those of an event.
+"""The kinds of windows, with all that a task must know to find an event's windows.
 
 Durations are microseconds.
 """
@@ -13,10 +13,10 @@ UTC_ZONE = "UTC"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlignedWindows:
-    """Windows that the clock alone decides: fixed ones, and sliding ones.
+    """Windows that depend on the clock alone: fixed windows and sliding windows.
 
     They begin at multiples of ``every_us`` since 1970-01-01 00:00 in the time zone.
-    Fixed windows begin where the one before ends.
+    Each fixed window begins where the one before ends.
     """
 
     size_us: int
@@ -26,10 +26,10 @@ class AlignedWindows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWindows:
-    """Windows that the events of a group decide.
+    """Windows that depend on the events of a group.
 
-    A session ends ``gap_us`` after its last event; an event that comes exactly then
-    begins another.
+    A session ends ``gap_us`` after its last event. An event that comes exactly then
+    begins another session.
     """
 
     gap_us: int

@@ -1,7 +1,8 @@
 """Merges a batch's window partials into the windows that are open.
 
-The state table holds the merged partials of every window that can still change, the
-result table what readers see of them. Both change in the publish transaction only.
+The state table holds the merged partials of every window that can still change. The
+result table holds the rows that readers see. Both change only in the publish
+transaction.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from sinks.postgres.tables.row_digest import (
 
 _SQL = load_statements("sinks.postgres.outputs", "window_merge.sql")
 _COMMA = sql.SQL(", ")
-#: What holds of those rows of a stored table that a batch may change.
+#: The condition for the rows of a stored table that a batch may change.
 _CAN_CHANGE = {"target": sql.SQL("NOT final"), "state": sql.SQL("true")}
 
 
 class WindowMerge:
-    """The share of one window output in one publish transaction.
+    """One window output's share of one publish transaction.
 
     Args:
         connection: In the publish transaction; the caller ends it.
@@ -44,9 +45,9 @@ class WindowMerge:
         state: The output's state table.
 
     Attributes:
-        settled: The rows that change no more: panes that were shown, or else windows
-            that were closed, as their state has them.
-        revisions: The former rows that were kept.
+        settled: Digest of the rows that do not change any more: panes that were shown,
+            or otherwise windows that were closed, as their state has them.
+        revisions: Digest of the former rows that were kept.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class WindowMerge:
             "staging": staging,
             "state": state,
         }
-        # A constant puts all windows into one group.
+        # Without columns, a constant puts all windows into one group.
         self._by = names(output.by) if output.by else sql.SQL("0")
         self._state_columns = {
             "keys": names(output.keys),
@@ -82,7 +83,7 @@ class WindowMerge:
         }
 
     def run(self, *, is_revised: bool) -> None:
-        """Merge the staged partials; bring rows up to date that need not wait.
+        """Merge the staged partials, and update the rows that need not wait.
 
         Args:
             is_revised: Whether a window that the watermark has passed gets events.
@@ -150,10 +151,10 @@ class WindowMerge:
         ).run()
 
     def _touched(self, stored: str) -> sql.Composed:
-        """Tell whether ``former``, a row of a stored table, is of the staged windows.
+        """Return the condition that ``former``, a stored row, is of a staged window.
 
         Args:
-            stored: Which of the tables.
+            stored: The table that it is stored in: ``target`` or ``state``.
         """
         if self._output.has_sessions:
             return _SQL["touched_sessions"].format(
@@ -178,7 +179,7 @@ class WindowMerge:
         )
 
     def _show(self, source: sql.Composed) -> None:
-        """Bring the rows of some windows up to date, or add rows for them.
+        """Update the rows of some windows, or add rows for them.
 
         Args:
             source: The statement that returns their keys and partials.
@@ -221,6 +222,6 @@ class WindowMerge:
 
 
 def _group(output: WindowColumns, table: str) -> sql.Composable:
-    """Compare groups as one value; the constant is for groups of no column."""
+    """Return a group as one value; the constant is for a group without columns."""
     members = [sql.Identifier(table, column.name) for column in output.by]
     return sql.SQL("(ROW({})::record)").format(_COMMA.join([sql.SQL("0"), *members]))

@@ -1,10 +1,10 @@
 """The moments behind a standard deviation, merged without cancellation.
 
-Kept are the count, the mean and the sum of squared distances from the mean. Two parts
-merge by how far their means lie apart (Chan, Golub and LeVeque, 1979), which does not
-subtract large squares from each other, as sums of squares would have to.
+The partials are the count, the mean and the sum of squared distances from the mean. Two
+parts merge by the distance of their means (Chan, Golub and LeVeque, 1979). Sums of
+squares would have to be subtracted from each other, and large ones cancel.
 
-Postgres raises an error where IEEE arithmetic overflows or underflows, and a batch that
+Postgres raises an error where IEEE arithmetic overflows or underflows. A batch that
 holds such values would never be published. So values are bounded before they are
 staged, and means that lie closer together than ``SHIFT_MIN`` count as equal.
 """
@@ -19,7 +19,8 @@ from psycopg import sql
 VALUE_MAX = 1e130
 #: Values closer to zero count as zero.
 VALUE_MIN = 1e-130
-#: Of two means; its square and what that is divided by stay above the least number.
+#: The least distance of two means. Its square, even divided, stays above the least
+#: positive number.
 SHIFT_MIN = 1e-140
 #: Smaller sums of squared distances count as zero, before they are staged.
 SQUARES_MIN = 1e-270
@@ -27,7 +28,7 @@ SQUARES_MIN = 1e-270
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """The columns of one aggregate's moments; all are zero where no value is."""
+    """The columns of one aggregate's moments; all are zero if there is no value."""
 
     count: str
     mean: str

@@ -37,13 +37,13 @@ _SQL = load_statements("sinks.postgres.outputs", "window_table.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 
-#: What is left of 63 bytes beside the suffix of the revisions table.
+#: The bytes that the suffix of the revisions table leaves of 63.
 _REVISED_NAME_BYTES_MAX = 63 - len("_revisions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowTable(WindowColumns):
-    """One row per window and group, or several with some of its events each."""
+    """One row per window and group, or several rows with some of its events each."""
 
     kind: ClassVar[str] = "window"
     clock_part: ClassVar[str] = "windows"
@@ -155,7 +155,7 @@ class WindowTable(WindowColumns):
             )
         )
         found = read_columns(connection, state)
-        # In any order: an update adds what is new behind what was there.
+        # The order does not matter: an update adds new columns after the old ones.
         if {column.name for column in self.staging_columns} != {n for n, *_ in found}:
             raise ConfigurationError(
                 "WINDOW_CHANGED",

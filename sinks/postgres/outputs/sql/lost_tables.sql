@@ -5,7 +5,7 @@ SELECT EXISTS (
     SELECT
     FROM pg_class
     WHERE oid = to_regclass(%(table)s)
-      -- What can be read; not a type or an index of that name.
+      -- Only tables and views can be read, not a type or an index of that name.
       AND relkind IN ('r', 'p', 'v', 'm', 'f')
 )
 
@@ -13,8 +13,8 @@ SELECT EXISTS (
 SELECT EXISTS (SELECT FROM {table})
 
 -- name: owed
--- What the ledger counts for a table: rows and batches. An upsert and an erasure take
--- rows away, which are subtracted; windows are counted as often as a batch changed them.
+-- The rows and batches that the ledger counts for a table. Rows that an upsert or an
+-- erasure took away are subtracted. A window counts once per batch that changed it.
 SELECT coalesce(sum(rows), 0)
            - (
                SELECT count(*)
@@ -51,7 +51,7 @@ WHERE pipeline = %(pipeline)s
   )
 
 -- name: marked
--- Rows that the markers of a database beside the home count, of all its tables.
+-- The rows that the markers of a participant count, over all its tables.
 SELECT coalesce(sum(rows), 0)
 FROM tallyweir_participant.marker
 WHERE installation = %(installation)s

@@ -1,5 +1,6 @@
 -- name: move_outbox
--- With the digest of the messages. The publisher may write them, and read none.
+-- Also returns the digest of the messages, because the publisher may write messages but
+-- not read them.
 WITH message AS MATERIALIZED (
     SELECT kafka_topic, kafka_partition, kafka_offset,
            {topic} AS topic,

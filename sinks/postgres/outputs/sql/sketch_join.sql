@@ -1,4 +1,4 @@
--- What is staged of windows that came in several parts.
+-- The staged rows of windows that came in several parts.
 
 -- name: windows_in_parts
 SELECT array_agg(ctid::text), {sketches}

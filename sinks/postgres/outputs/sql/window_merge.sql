@@ -1,15 +1,15 @@
 -- The windows of a batch, merged with the stored ones that they touch.
 --
--- Stored and staged windows are of one group when their keys are equal as records, in
--- which null equals null. Aligned windows touch when they begin at one moment; sessions
--- when they overlap. Stored sessions of a group never overlap each other. A row that is
--- final has no state any more: its session is closed, and what comes too close to it
--- makes a session of its own.
+-- Stored and staged windows are of one group if their keys are equal as records, in
+-- which null equals null. Aligned windows touch if they begin at the same moment,
+-- sessions if they overlap. Stored sessions of a group never overlap each other. A
+-- final row has no state any more: its session is closed, and events that come too
+-- close to it form a session of their own.
 
 -- name: touched_windows
--- The condition that a stored window, or its row, is of those that are staged. Postgres
--- has no hash join on records, so without their hashes the groups of one window would be
--- held against each other in pairs.
+-- The condition that a stored window, or its row, is one of the staged windows.
+-- Postgres has no hash join on records. Without their hashes, it would compare the
+-- groups of one window in pairs.
 EXISTS (
     SELECT FROM {staging} AS staged
     WHERE staged.xmin = ANY(%(transactions)s::xid[])
@@ -19,16 +19,17 @@ EXISTS (
 )
 
 -- name: touched_sessions
--- The condition that a stored session, or its row, overlaps one that is staged: of those
--- that begin before its end, some last beyond its beginning. One pass in the order of
--- time finds that. In pairs a group would take its open sessions times its staged ones.
+-- The condition that a stored session, or its row, overlaps a staged one: some staged
+-- session begins before its end and lasts beyond its beginning. One pass in the order
+-- of time finds that. A comparison in pairs would cost the open sessions of a group
+-- times its staged ones.
 former.ctid = ANY(ARRAY(
     SELECT place
     FROM (
         SELECT place,
                window_start,
                max(window_end) FILTER (WHERE place IS NULL) OVER (
-                   -- A staged one that begins where a stored one ends is too late.
+                   -- A session that begins where a stored one ends does not overlap it.
                    PARTITION BY {by} ORDER BY at, place IS NULL
                    ROWS UNBOUNDED PRECEDING
                ) AS reached
@@ -55,7 +56,7 @@ former.ctid = ANY(ARRAY(
 ))
 
 -- name: keep_former_rows
--- A row that readers may have taken for settled is about to change.
+-- Keeps the rows that are about to change and that readers may have taken for settled.
 INSERT INTO {revisions} ({columns}, revised_in_sequence, revised_at)
 SELECT {former_columns}, %(sequence)s, clock_timestamp()
 FROM {target} AS former
@@ -69,7 +70,7 @@ WHERE NOT former.final
   AND {touched}
 
 -- name: take_state
--- Puts the touched windows beside the staged ones, to be merged like them: rows of the
+-- Adds the touched windows to the staged ones, to be merged like them. Rows of the
 -- publish transaction itself count as voted for.
 WITH touched AS (
     DELETE FROM {state} AS former
@@ -81,7 +82,7 @@ SELECT {staged_columns}
 FROM touched
 
 -- name: join_sessions
--- Gaps and islands: a session begins where no former one of its group reaches. All its
+-- Gaps and islands: a session begins where no earlier one of its group reaches. All its
 -- parts get its beginning and end, and are one window from here on.
 WITH parts AS (
     SELECT ctid AS place,
@@ -131,7 +132,7 @@ ON CONFLICT ({keys}) DO UPDATE SET {merged}
 RETURNING {keys}, window_end, {partials}
 
 -- name: release_state
--- Windows with events that it is time to show.
+-- Releases the windows whose events must be shown now.
 UPDATE {state}
 SET tallyweir_waiting_since = NULL
 WHERE window_end <= %(watermark_after)s AND tallyweir_waiting_since IS NOT NULL
@@ -139,7 +140,7 @@ WHERE window_end <= %(watermark_after)s AND tallyweir_waiting_since IS NOT NULL
 RETURNING {keys}, window_end, {partials}
 
 -- name: spend_state
--- The same, of a window whose next row shows other events.
+-- The same for an output whose rows each show other events: the state is spent.
 DELETE FROM {state}
 WHERE window_end <= %(watermark_after)s
    OR tallyweir_waiting_since + %(early)s::interval <= %(planned_at)s
@@ -150,8 +151,8 @@ WITH shown AS ({source})
 {put}
 
 -- name: show_counted
--- The same, with how many rows there were to show, how many the table has taken, and
--- what they are.
+-- The same. Also returns how many rows there were to show, how many the table has
+-- taken, and their digest.
 WITH shown AS ({source}),
 changed AS (
     {put}

@@ -1,5 +1,5 @@
 -- name: add_window_key
--- A group may have NULL in its key and is still one group.
+-- A group with NULL in its key is still one group.
 ALTER TABLE {target} ADD UNIQUE NULLS NOT DISTINCT ({keys})
 
 -- name: add_open_windows_index
@@ -12,7 +12,7 @@ FROM pg_index
 WHERE indrelid = to_regclass(%(table)s)
   AND indisunique
   AND indisvalid
-  -- ON CONFLICT takes no deferrable constraint.
+  -- ON CONFLICT does not accept a deferrable constraint.
   AND indimmediate
   AND indpred IS NULL
   AND indexprs IS NULL
@@ -25,12 +25,12 @@ WHERE indrelid = to_regclass(%(table)s)
   ) = %(keys)s
 
 -- name: leave_room
--- A row that changes with each batch finds room for its next version on its own page,
--- so no index has to be told where it is, and nothing of that is written to the log.
+-- Rows change with each batch. This leaves room for the next version of a row on its
+-- own page, so no index needs a new entry, and nothing of that is written to the log.
 ALTER TABLE {target} SET (fillfactor = 50)
 
 -- name: create_state
--- With room beside each row, as leave_room says.
+-- Leaves room for each row, like leave_room.
 CREATE TABLE IF NOT EXISTS {state} (
     {definitions},
     UNIQUE NULLS NOT DISTINCT ({keys})
