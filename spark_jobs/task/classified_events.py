@@ -41,7 +41,7 @@ class ClassifiedEvents:
         corrections: Rows that correct earlier events of their IDs. A committed one
             replaces what the earlier event brought to the tables. A filtered one takes
             it away and adds nothing.
-        fingerprints: Fingerprints of the rows that have an ID; None until computed.
+        fingerprints: Hashes of the IDs, for rows that have one; None until computed.
         erased: Rows of erased events. Nothing of them may be kept; they are filtered.
         read_ids: IDs that could still be read from rows that are not events.
     """
@@ -94,7 +94,7 @@ class ClassifiedEvents:
     def checksum(self, chosen: BoolArray) -> int:
         """Add up the offsets of some rows, so that an audit can compare them."""
         offsets = np.asarray(self.array(named.OFFSET))[chosen]
-        # A task has too few rows for the sum of a half to wrap; Python's do not wrap.
+        # A task has too few rows for a half's sum to wrap; Python's integers never do.
         upper, lower = offsets >> _HALF_BITS, offsets & _LOWER_HALF
         return (int(upper.sum()) << _HALF_BITS) + int(lower.sum())
 

@@ -26,7 +26,7 @@ def find_erased(
 ) -> BoolArray:
     """Tell which events were erased, by ID or by position.
 
-    Stores the fingerprints that it computes in ``events``.
+    If it computes fingerprints, it keeps them in ``events``.
 
     Args:
         events: The events of a task.

@@ -1,4 +1,4 @@
-"""Where the tasks of a claim ask for IDs: the driver's holder and its address."""
+"""Opens the driver's holder of IDs, and the address at which tasks ask it."""
 
 from __future__ import annotations
 

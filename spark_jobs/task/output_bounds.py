@@ -66,8 +66,8 @@ def find_nested_zeros(
 
     Args:
         table: The event frame's columns, one chunk each.
-        alive: As above.
-        outputs: As above.
+        alive: The rows to check: those that no verdict has taken yet.
+        outputs: The pipeline's outputs, in its order.
     """
     for number, output in enumerate(outputs):
         for column in output.function_columns:
