@@ -28,7 +28,7 @@ TABLE = "bench_page_views"
 PARTITIONS = 4
 #: The share of messages that repeat an earlier one.
 DUPLICATES = 0.02
-#: A run that is slower is given up.
+#: A run that is slower than this fails.
 _EVENTS_PER_SECOND_MIN = 10_000
 _START_TIMEOUT_S = 600
 
@@ -38,11 +38,11 @@ class BenchPipeline:
     """A pipeline under measurement.
 
     Attributes:
-        name: As its file says.
-        file: Its file.
-        table: Where its rows go.
-        databases: Where they may be beside the home, by name.
-        settings: What its driver's environment has besides.
+        name: Its name in the pipeline file.
+        file: Path of the pipeline file.
+        table: The table that receives its rows.
+        databases: DSNs of databases other than the home that may hold rows, by name.
+        settings: Extra environment variables of its driver.
     """
 
     name: str
@@ -52,7 +52,7 @@ class BenchPipeline:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-#: Deduplicated page views into one table of the home database, as the peer does.
+#: Deduplicated page views in one table of the home database, as the peer writes them.
 PAGE_VIEWS = BenchPipeline(
     name="bench-page-views",
     file=Path(__file__).with_name("page-views-append.yaml"),
@@ -85,16 +85,16 @@ def varied(  # noqa: PLR0913 - keyword-only; a pipeline has these parts
     topic: str = TOPIC,
     settings: Mapping[str, str] | None = None,
 ) -> BenchPipeline:
-    """Write a pipeline with one output in another form, under a name of its own.
+    """Write a variant of a pipeline with one output, under a name of its own.
 
     Args:
-        pipeline: What it is made from.
-        variant: Its name, in snake case.
-        keys: Of the pipeline, as they are to be.
-        output: What the output has besides.
-        databases: Those that the output names.
-        topic: What it reads.
-        settings: Of its driver.
+        pipeline: The pipeline to start from.
+        variant: Name of the variant, in snake case.
+        keys: Keys to set in the pipeline.
+        output: Keys to set in its output.
+        databases: DSNs of the databases that the output names, by name.
+        topic: The topic that it reads.
+        settings: Extra environment variables of its driver.
     """
     definition = yaml.safe_load(pipeline.file.read_text())
     name = f"bench-{variant.replace('_', '-')}"
@@ -121,18 +121,18 @@ def has_table(connection: psycopg.Connection[TupleRow], table: str) -> bool:
 
 
 def count_rows(endpoints: Endpoints, pipeline: BenchPipeline) -> int:
-    """Count the rows of a pipeline's table, wherever they are."""
+    """Count the rows of a pipeline's table in all of its databases."""
     servers = dsns_of(endpoints, pipeline)
     return sum(count_rows_in(dsn, pipeline.table) for dsn in servers)
 
 
 def dsns_of(endpoints: Endpoints, pipeline: BenchPipeline) -> list[str]:
-    """Return where a pipeline may write: the home, then the others."""
+    """Return the databases that a pipeline may write: the home, then the others."""
     return [endpoints.home_dsn, *pipeline.databases.values()]
 
 
 def drop_table(dsn: str, table: str) -> None:
-    """Make room, for the next run to find the disk as the one before did."""
+    """Drop a table, so that the next run finds the disk as the one before did."""
     with connect(dsn, application_name="bench", autocommit=True) as connection:
         statement = psycopg.sql.SQL("DROP TABLE IF EXISTS {}")
         connection.execute(statement.format(psycopg.sql.Identifier(table)))
@@ -140,20 +140,20 @@ def drop_table(dsn: str, table: str) -> None:
 
 
 def checkpoint(dsn: str) -> None:
-    """Have the next run begin right behind a checkpoint.
+    """Force a checkpoint, so that the next run begins right after one.
 
-    After one Postgres uses the files of its log again, and during one it is slower, so
-    each run has as many as its length asks.
+    Postgres reuses the files of its log after a checkpoint, and is slower during one.
+    Each run then sees only as many checkpoints as its own length causes.
     """
     with connect(dsn, application_name="bench", autocommit=True) as connection:
         connection.execute("CHECKPOINT")
 
 
 def settle_catalog(dsn: str) -> None:
-    """Have Postgres do what it owes a catalog that was filled in minutes.
+    """Vacuum a catalog that was filled within minutes, and force a checkpoint.
 
-    One that grows for days is visited by autovacuum as it grows. Of one that was filled
-    at once gigabytes would be visited beside the run that comes next.
+    Autovacuum keeps up with a catalog that grows over days. After a catalog was filled
+    at once, autovacuum would go through gigabytes of it during the next run.
     """
     with connect(dsn, application_name="bench", autocommit=True) as connection:
         connection.execute("VACUUM")
@@ -175,7 +175,7 @@ def count_rows_in(dsn: str, table: str) -> int:
 
 @contextmanager
 def bench_servers() -> Iterator[Endpoints]:
-    """Start fresh servers of the benchmark's own; stop and remove them at the end."""
+    """Start fresh servers for the benchmark; stop and remove them at the end."""
     with bench_postgres() as dsn:
         kafka = EmbeddedKafka(state_directory() / "bench" / "kafka")
         try:
@@ -187,9 +187,9 @@ def bench_servers() -> Iterator[Endpoints]:
 
 @contextmanager
 def bench_postgres() -> Iterator[str]:
-    """Start a fresh database of the benchmark's own; remove it at the end."""
+    """Start a fresh Postgres server for the benchmark; remove it at the end."""
     directory = state_directory() / "bench"
-    # A second benchmark waits: both would measure each other, and have one directory.
+    # A second benchmark waits: the two would slow each other and share a directory.
     with exclusive(directory.with_name("bench.turn")):
         shutil.rmtree(directory, ignore_errors=True)
         postgres = EmbeddedPostgres(directory / "postgres")
@@ -202,12 +202,12 @@ def bench_postgres() -> Iterator[str]:
 
 
 def run_timeout_s(events: int) -> float:
-    """Return how long a run of so many events may take, its start included."""
+    """Return how long a run of ``events`` may take, including its start."""
     return _START_TIMEOUT_S + events / _EVENTS_PER_SECOND_MIN
 
 
 def incomplete_run(saw: str, *, fix: str) -> FatalError:
-    """Say that there is no figure, since a run did not come to its end."""
+    """Build the error for a run that did not finish and so has no figure."""
     return FatalError(
         "BENCH_INCOMPLETE",
         saw=saw,
@@ -220,12 +220,12 @@ def incomplete_run(saw: str, *, fix: str) -> FatalError:
 def failure_told(
     failed: dict[str, str], part: str, say: Callable[[str], None]
 ) -> Iterator[None]:
-    """Let one part of a benchmark fail without what was measured before and after.
+    """Record the failure of one part of a benchmark, and let the other parts go on.
 
     Args:
-        failed: Takes what went wrong, by part.
-        part: Its name.
-        say: Tells it at once.
+        failed: Receives what went wrong, by part.
+        part: Name of the part.
+        say: Reports the failure at once.
     """
     try:
         yield
@@ -243,10 +243,10 @@ def produce_rounds(  # noqa: PLR0913 - keyword-only; a run of a benchmark has th
     say: Callable[[str], None],
     topics: Sequence[str] = (TOPIC,),
 ) -> int:
-    """Produce rounds of page views, some of them repeats; return how many differ.
+    """Produce rounds of page views with some repeats; count the distinct ones.
 
-    They are one stream: event time must rise, or Spark would drop the later rounds
-    as late.
+    The rounds form one stream: event time must rise, or Spark would drop the later
+    rounds as late.
     """
     say(f"producing {rounds} rounds of {events:,} page views")
     return produce_page_views(
@@ -269,7 +269,7 @@ def produce_page_views(  # noqa: PLR0913 - as above
     users: int = USERS,
     padding: int = 0,
 ) -> int:
-    """Spread page views over topics by their IDs; return how many differ.
+    """Spread page views over topics by their IDs; count the distinct ones.
 
     See ``read_page_views`` for ``users`` and ``padding``.
     """

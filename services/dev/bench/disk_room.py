@@ -1,4 +1,4 @@
-"""Whether a run's data has room on the disk, before minutes of measuring."""
+"""Checks that a run's data fits on the disk, before minutes of measuring."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _GIB = 1 << 30
 
 
 def free_bytes(directory: Path) -> int:
-    """Return what may still be written to a directory's disk."""
+    """Return the free bytes of a directory's disk."""
     return shutil.disk_usage(directory).free
 
 
 def check_room(free: int, needs: Mapping[str, int], *, fix: str) -> None:
-    """Refuse a run whose data has no room.
+    """Refuse a run whose data does not fit on the disk.
 
     Args:
-        free: Bytes.
-        needs: Bytes by what they are for.
-        fix: How to need less.
+        free: Bytes that are free.
+        needs: Bytes that the run needs, by purpose.
+        fix: Tells the operator how to need less.
 
     Raises:
         ConfigurationError: ``BENCH_ROOM``.

@@ -1,4 +1,4 @@
-"""A driver under measurement, and what the ledger says of its batches."""
+"""Runs a driver under measurement, and reads its batches from the ledger."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sinks.protocol.errors import FatalError
 
 _POLL_S = 0.5
 _END_TIMEOUT_S = 60.0
-#: Of what a driver has said at last; its error is told at the end.
+#: How much of the end of a driver's output to show; its error comes last.
 _LAST_WORDS_BYTES = 2_000
 
 _BATCHES = """
@@ -54,11 +54,11 @@ class MeasuredBatch:
 def running_driver(
     endpoints: Endpoints, pipeline: BenchPipeline
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a pipeline; drain it at the end.
+    """Run a pipeline's driver; end it by SIGTERM after the block.
 
     Raises:
-        FatalError: What the measurement has raised; if the driver had ended before,
-            with what it has said at last.
+        FatalError: The error that the measurement raised. If the driver had already
+            ended, the error includes the end of its output.
     """
     with tempfile.TemporaryFile() as words:
         driver = subprocess.Popen(
@@ -101,7 +101,7 @@ def await_claim(
     """Wait until a pipeline has claimed its first epoch: then the home knows it.
 
     Raises:
-        FatalError: The driver ended, or did not get there in time.
+        FatalError: The driver ended, or claimed no epoch in time.
     """
     deadline = time.monotonic() + timeout_s
     while not _is_claimed(dsn, pipeline):
@@ -130,10 +130,10 @@ def await_events(
     events: int,
     timeout_s: float,
 ) -> list[MeasuredBatch]:
-    """Wait until so many events are in the ledger; return all batches so far.
+    """Wait until the ledger counts ``events``; return all batches so far.
 
     Raises:
-        FatalError: The driver ended, or did not get there in time.
+        FatalError: The driver ended, or did not read the events in time.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -151,7 +151,7 @@ def await_events(
 
 
 def read_batches(dsn: str, pipeline: BenchPipeline) -> list[MeasuredBatch]:
-    """Read the ledger of a pipeline; empty before it exists."""
+    """Read a pipeline's batches from the ledger; empty if there is no ledger yet."""
     with connect(dsn, application_name="bench") as connection:
         try:
             rows = connection.execute(_BATCHES, (pipeline.name,)).fetchall()

@@ -1,8 +1,8 @@
-"""What each guarantee costs: the same events once by ID, once by offset, at least once.
+"""What each guarantee costs: exactly once by ID, by offset, and at least once.
 
-Every variant reads the same topic on the same machine, and so does Flink's XA sink,
-which is exactly once by offset. They take turns, since a machine is not always as fast;
-what counts are medians.
+Every variant reads the same topic on the same machine. So does Flink's XA sink, which
+is exactly once by offset. The variants run in turns, because the speed of a machine
+varies; the figures are medians.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from services.process.endpoints import Endpoints
 _WITH_IDS = "exactly_once"
 _WITHOUT_IDS = "exactly_once_without_ids"
 _PEER = "flink_xa_without_ids"
-#: Odd, for one to be the median.
+#: An odd number, so that one of the turns is the median.
 _TURNS = 3
 _ROUNDS = 4
 
@@ -55,7 +55,7 @@ def measure_guarantees(
 
     Raises:
         ConfigurationError: The peer cannot run here.
-        FatalError: A run did not end, or its table does not hold what it must.
+        FatalError: A run did not end, or its table holds the wrong rows.
     """
     if with_peers:
         check_java_compiler()
@@ -82,7 +82,7 @@ def measure_guarantees(
 
 
 def figures_of(turns: Sequence[Mapping[str, Rates]]) -> dict[str, object]:
-    """Give the medians of each variant with its runs, and the ratio to the peer."""
+    """Return each variant's medians and runs, and the ratio to the peer."""
     figures: dict[str, object] = {}
     for variant in turns[0]:
         runs = [turn[variant] for turn in turns]
@@ -104,7 +104,7 @@ def _measure(
 ) -> Rates:
     pipeline = varied(PAGE_VIEWS, f"{variant}_{number}", keys=VARIANTS[variant])
     rates = measure_driver(endpoints, pipeline, events=events, rounds=_ROUNDS)
-    # Nothing was disturbed, so even at least once there is no repeat.
+    # Nothing interrupted the run, so even at least once no batch is repeated.
     _check_rows(endpoints, pipeline.table, rows)
     check_verified(endpoints.home_dsn, pipeline)
     drop_table(endpoints.home_dsn, pipeline.table)

@@ -1,7 +1,7 @@
-"""Load for the ingest service: each connection sends an event when it has an answer.
+"""Load for the ingest service: each connection sends an event after each answer.
 
-A process of its own, on bare protocols: whatever it took from the processor, the
-service could not have.
+The load runs in a process of its own and uses bare asyncio protocols, because the
+service cannot have the processor time that the load uses.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _HEAD_END = b"\r\n\r\n"
 
 @dataclass(slots=True)
 class LoadRun:
-    """One run, under way.
+    """A run in progress.
 
     Attributes:
-        head: Of every request, up to the value of its content length.
-        measure_from: Answers before it warm up and are not counted.
-        end: No request begins after it.
-        seconds: From each request to its answer.
-        refused: Answers that were not 202.
+        head: Head of every request, up to the value of its content length.
+        measure_from: Answers before this time are the warm-up and are not counted.
+        end: No request begins after this time.
+        seconds: Time from each request to its answer.
+        refused: Number of answers that were not 202, and of broken connections.
     """
 
     head: bytes
@@ -44,9 +44,9 @@ class LoadConnection(asyncio.Protocol):
     """One keep-alive connection.
 
     Args:
-        run: The run that it belongs to.
-        number: Tells its events from other connections'.
-        done: Resolved when it has ended.
+        run: The run that the connection belongs to.
+        number: Makes its events differ from those of other connections.
+        done: Resolved when the connection has ended.
     """
 
     def __init__(self, run: LoadRun, number: int, done: asyncio.Future[None]) -> None:
@@ -58,8 +58,8 @@ class LoadConnection(asyncio.Protocol):
         self._answer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        # uvloop's transports are none of asyncio's classes.
+        """Send the first event."""
+        # uvloop's transports do not inherit from asyncio's classes.
         self._transport = cast("asyncio.Transport", transport)
         self._send()
 
@@ -85,7 +85,7 @@ class LoadConnection(asyncio.Protocol):
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End; a connection that broke counts as refused."""
+        """Note the end; a broken connection counts as refused."""
         if exc is not None or time.perf_counter() < self._run.end:
             self._run.refused += 1
         if not self._done.done():
@@ -99,7 +99,7 @@ class LoadConnection(asyncio.Protocol):
 
 
 def event_json(connection: int, number: int) -> bytes:
-    """One page view; its ID is the only thing that differs."""
+    """Return a page view as JSON; page views differ only in their ID."""
     return (
         b'{"event_id":"bench:%06d-%012d-0000-000000","user_id":4711,'
         b'"page":"/products/17","country":"DE",'
@@ -121,7 +121,7 @@ async def _load(host: str, port: int, run: LoadRun, connections: int) -> None:
 
 
 def main() -> None:
-    """Read the task as JSON from stdin; write what was found to stdout."""
+    """Read the task as JSON from stdin; write the figures to stdout."""
     task = json.load(sys.stdin)
     head = (
         f"POST {task['path']} HTTP/1.1\r\nHost: ingest\r\n"

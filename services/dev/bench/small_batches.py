@@ -1,4 +1,4 @@
-"""From sending five events to seeing them in Postgres, one small batch at a time."""
+"""Times small batches: from sending five events to seeing them in Postgres."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from services.produce.producer import EventProducer
 from sinks.postgres.server.connection import connect
 
 EVENTS_PER_BATCH = 5
-#: Batches that warm the JVM up and are not counted.
+#: Batches that warm up the JVM and are not counted.
 _WARM_UP_BATCHES = 20
 _POLL_S = 0.005
 _VISIBLE_TIMEOUT_S = 60.0
@@ -56,7 +56,7 @@ def time_small_batches(
 
 
 def in_milliseconds(seconds: Sequence[float]) -> dict[str, object]:
-    """Describe latencies by their median, their ninth decile and the worst."""
+    """Summarise latencies by median, 90th percentile and maximum."""
     ordered = sorted(seconds)
     return {
         "latency_p50_ms": round(statistics.median(ordered) * 1000),

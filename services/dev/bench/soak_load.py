@@ -1,8 +1,9 @@
 """The load of ``bench soak``: a program that sends as many page views as it may.
 
-Reads where to send them as one line of JSON, then lines with a number each: how many
-messages it may have sent by then. Sends up to the last one, waits for the next line,
-and at their end says as JSON what it has sent.
+The program reads one line of JSON that says where to send them. Each later line holds
+the number of messages that the program may have sent in all by then. The program sends
+up to that number and waits for the next line. At the end of its input it prints as JSON
+what it has sent.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ class Load:
     """Sends blocks of page views, and counts them.
 
     Args:
-        bootstrap: The broker.
-        topic: An existing one.
-        seed: Another seed, other views.
+        bootstrap: Address of the broker.
+        topic: An existing topic.
+        seed: Another seed gives other views.
     """
 
     def __init__(self, bootstrap: str, topic: str, *, seed: int) -> None:
@@ -38,8 +39,8 @@ class Load:
         self._topic = topic
         self._blocks = ViewBlocks(duplicates=DUPLICATES, seed=seed)
         self._next = self._blocks.next_block()
-        # As every producer of ours; only that it hears of failures alone, since a
-        # report for each message would cost more than to send it.
+        # The settings of Tallyweir's producers, except that it asks for reports of
+        # failures only: a report for each message would cost more than sending it.
         self._producer = Producer(
             {
                 **client_config(bootstrap),
@@ -57,7 +58,7 @@ class Load:
         )
 
     def send_until(self, allowed: int) -> None:
-        """Send whole blocks for as long as no message is beyond ``allowed``."""
+        """Send whole blocks while the total stays within ``allowed``."""
         while self.sent + len(self._next.keys) <= allowed:
             while len(self._producer) > _QUEUE_MAX:
                 self._producer.poll(_POLL_S)
@@ -84,7 +85,7 @@ class Load:
 
 
 def main() -> None:
-    """Send what may be sent, until there is no more."""
+    """Send what the input allows until the input ends, then print the figures."""
     task = json.loads(sys.stdin.readline())
     load = Load(task["bootstrap"], task["topic"], seed=task["seed"])
     busy = time.process_time()

@@ -1,8 +1,8 @@
-"""The peer that Postgres offers by itself: a unique index, and ON CONFLICT DO NOTHING.
+"""The peer that uses only Postgres: a unique index and ON CONFLICT DO NOTHING.
 
-The table holds nothing but the key. It is filled by COPY and gets its index then, as
-nobody could who reads a stream; what is measured comes after that, in batches that were
-staged by COPY, as ours are.
+The table holds only the key. COPY fills it before its index is created, which no reader
+of a stream could do. The measurement begins after that, with batches that are staged by
+COPY, as Tallyweir's are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TABLE = "bench_seen_id"
 _STAGED = "bench_staged_id"
 _INTEGER_BYTES = 8
 _MICRO = 1_000_000
-#: Any will do: a key is random for whoever does not know it.
+#: Any key will do: fingerprints look random under each of them.
 _KEY = b"bench".ljust(KEY_BYTES, b".")
 
 _SET_UP = (
@@ -38,7 +38,7 @@ _INDEX = f"CREATE UNIQUE INDEX ON {TABLE} (id)"
 _INSERT = f"INSERT INTO {TABLE} SELECT id FROM {_STAGED} ON CONFLICT DO NOTHING"  # noqa: S608 - constants
 _SIZES = f"SELECT pg_table_size('{TABLE}'), pg_indexes_size('{TABLE}')"
 
-#: What COPY wants in binary: a signature, flags, and the length of an extension.
+#: The header of binary COPY: a signature, flags, and the length of an extension.
 _COPY_HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _COPY_END = b"\xff\xff"
 _COPY_ROW = np.dtype(
@@ -49,10 +49,10 @@ _COPY_ROW = np.dtype(
 def measure_unique_index(
     dsn: str, size: int, batches: Sequence[I64Array]
 ) -> dict[str, Any]:
-    """Insert batches into a table of so many keys.
+    """Insert batches into a table of ``size`` keys.
 
     Raises:
-        FatalError: ``BENCH_WRONG``: it took another number of keys than are new.
+        FatalError: ``BENCH_WRONG``: it did not insert exactly the new keys.
     """
     with connect(dsn, application_name="bench") as connection:
         began = time.perf_counter()
@@ -86,7 +86,7 @@ def _fill(connection: psycopg.Connection[TupleRow], size: int) -> None:
     connection.commit()
     connection.autocommit = True
     connection.execute(f"ANALYZE {TABLE}")
-    # Each run begins with the same distance to the next one.
+    # Each run begins at the same distance from the next checkpoint.
     connection.execute("CHECKPOINT")
     connection.autocommit = False
 
@@ -94,7 +94,7 @@ def _fill(connection: psycopg.Connection[TupleRow], size: int) -> None:
 def _insert(
     connection: psycopg.Connection[TupleRow], batch: I64Array
 ) -> tuple[float, float]:
-    """Return the seconds of staging a batch, and of taking over what is new."""
+    """Return the seconds spent on staging a batch and on inserting its new keys."""
     began = time.perf_counter()
     _copy(connection, f"COPY {_STAGED} FROM STDIN (FORMAT binary)", batch)
     connection.commit()
@@ -119,7 +119,7 @@ def _copy(
 
 
 def encode_keys(numbers: I64Array) -> bytes:
-    """Write the keys of events as COPY reads them in binary."""
+    """Encode the keys of events for binary COPY."""
     part = Part(
         tag=Tag.INTEGER,
         data=numbers.view(np.uint8),

@@ -1,8 +1,9 @@
-"""Page views without work for each: encoded before, with IDs and times from numpy.
+"""Cheap page views: encoded once, then copied with new IDs and times by numpy.
 
-A load generator that shares the machine with what it loads must be cheap. Encoding a
-page view takes longer than the pipeline needs for it, so views are encoded once, and
-each block of messages is a copy of those with other IDs and later times.
+A load generator that shares the machine with the system under load must be cheap.
+Encoding a page view takes longer than the pipeline takes to process it. Views are
+therefore encoded once, and each block of messages copies them with other IDs and later
+times.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from services.local.datasets.page_views import (
 
 _Bytes = npt.NDArray[np.uint8]
 
-#: Views of a block that are new.
+#: New views in a block.
 BLOCK = 4_000
 STEP_MICROS = 1_000_000 // EVENTS_PER_SECOND
 _ID_BYTES = 16
-#: Of a UUID as text: where the digits are among the dashes.
+#: Length of a UUID as text, and the places of its digits between the dashes.
 _ID_LENGTH = 36
 _DIGITS = np.array([at for at in range(_ID_LENGTH) if at not in {8, 13, 18, 23}])
 _HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
-#: As an Avro long every instant from 1979 to 3111 in microseconds has 8 bytes.
+#: Avro encodes every instant from 1979 to 3111, in microseconds, as a long of 8 bytes.
 _TIME_BYTES = 8
 _SEVEN_BITS = 7 * np.arange(_TIME_BYTES, dtype=np.int64)
 _GOES_ON = np.array([0x80] * (_TIME_BYTES - 1) + [0], dtype=np.uint8)
@@ -37,12 +38,12 @@ _GOES_ON = np.array([0x80] * (_TIME_BYTES - 1) + [0], dtype=np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class ViewBlock:
-    """Some messages.
+    """A block of messages.
 
     Attributes:
-        keys: The event's ID of each.
-        payloads: Framed.
-        distinct: How many were not sent before.
+        keys: The event ID of each message.
+        payloads: The framed payload of each message.
+        distinct: How many of the messages were not sent before.
     """
 
     keys: list[bytes]
@@ -53,12 +54,12 @@ class ViewBlock:
 class ViewBlocks:
     """An endless stream of page views, some of them repeats.
 
-    Event time rises as in ``read_page_views``. A repeat is one to the byte of a view
-    in the block before.
+    Event time rises as in ``read_page_views``. A repeat copies a view of the previous
+    block byte for byte.
 
     Args:
-        duplicates: The share of messages that repeats an earlier one.
-        seed: Another seed, other views.
+        duplicates: The share of messages that repeat an earlier one.
+        seed: Another seed gives other views.
     """
 
     def __init__(self, *, duplicates: float, seed: int) -> None:
@@ -71,7 +72,7 @@ class ViewBlocks:
             for number, view in enumerate(views)
             if len(view[1]) == self._length
         ]
-        # There are fewer of one length than of all; some are taken twice.
+        # Fewer than BLOCK views may have this length; then some are taken twice.
         chosen = [chosen[number % len(chosen)] for number in range(BLOCK)]
         self._id_at = _the_one({payload.index(key) for _, key, payload in chosen})
         self._time_at = _the_one(
@@ -87,7 +88,7 @@ class ViewBlocks:
         self._made = 0
 
     def next_block(self) -> ViewBlock:
-        """Make the next messages; in the first ones nothing is repeated."""
+        """Make the next block; the first one contains no repeats."""
         ids = self._make_ids()
         views = self._views.copy()
         views[:, self._id_at : self._id_at + _ID_LENGTH] = ids
@@ -102,7 +103,7 @@ class ViewBlocks:
         return ViewBlock(_rows(ids), _rows(views), BLOCK)
 
     def _make_ids(self) -> _Bytes:
-        """Draw UUIDs as text; two are the same as rarely as UUIDs are."""
+        """Draw IDs in the form of UUIDs; they collide as rarely as UUIDs do."""
         drawn = np.frombuffer(self._source.bytes(_ID_BYTES * BLOCK), dtype=np.uint8)
         halves = np.stack([drawn >> 4, drawn & 0x0F], axis=1)
         ids = np.full((BLOCK, _ID_LENGTH), ord("-"), dtype=np.uint8)
@@ -111,7 +112,7 @@ class ViewBlocks:
 
 
 def avro_instants(numbers: npt.NDArray[np.int64]) -> _Bytes:
-    """Write the times of views as Avro does: seven bits a byte, the lowest first."""
+    """Encode the times of views as Avro does: seven bits per byte, lowest first."""
     micros = FIRST_VIEW_MICROS + STEP_MICROS * numbers
     # Avro doubles a long that is not negative.
     shifted = (2 * micros)[:, np.newaxis] >> _SEVEN_BITS

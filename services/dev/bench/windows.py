@@ -1,7 +1,8 @@
-"""Deduplicated, windowed counts with 100,000 live groups, beside a peer.
+"""Deduplicated, windowed counts with 100,000 live groups, compared with a peer.
 
-Two rounds in one run, as in ``throughput``; after each quarter of a round the state of
-the windows is looked at, which must not grow with the windows that have come and gone.
+A run has a cold round and a warm one, as in ``throughput``. After each quarter of a
+round the benchmark measures the state of the windows, which must not grow with the
+number of windows that have closed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LOOKS_PER_ROUND = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateSize:
-    """What the open windows take in the home database."""
+    """The size of the open windows' state in the home database."""
 
     groups: int
     bytes: int
@@ -98,7 +99,7 @@ def _measure_driver(endpoints: Endpoints, events: int) -> tuple[Rates, list[Stat
 
 
 def read_state(dsn: str, pipeline: BenchPipeline) -> StateSize:
-    """Look at what a pipeline of windows keeps for those that are open."""
+    """Measure the state that a pipeline keeps for its open windows."""
     with connect(dsn, application_name="bench") as connection:
         numbers = "SELECT pipeline_number FROM tallyweir.pipeline WHERE pipeline = %s"
         ((number,),) = connection.execute(numbers, (pipeline.name,)).fetchall()
@@ -112,10 +113,10 @@ def read_state(dsn: str, pipeline: BenchPipeline) -> StateSize:
 
 
 def check_counts(dsn: str, pipeline: BenchPipeline, distinct: int) -> int:
-    """Count the windows, if all of them together count each event once.
+    """Count the windows, and check that together they count each event once.
 
     Raises:
-        FatalError: They do not.
+        FatalError: Their counts do not add up to the distinct events.
     """
     with connect(dsn, application_name="bench") as connection:
         ((counted, windows),) = connection.execute(

@@ -1,5 +1,5 @@
--- Lends the seen IDs of one pipeline to another one, as if they had been there before
--- its first batch: they are of batch 0, which no pipeline has.
+-- Lends the seen IDs of one pipeline to another, as if the borrower had seen them
+-- before its first batch: they get batch 0, which no pipeline has.
 
 -- name: pipeline_number
 SELECT pipeline_number FROM tallyweir.pipeline WHERE pipeline = %(pipeline)s
@@ -28,7 +28,7 @@ SELECT
     %(borrower)s, bucket, 0, ids, first, last, fingerprints, payload_hashes,
     chunk, chunks,
     CASE WHEN chunk >= 0 THEN 0 END,
-    -- Of each ID the batch that added it, counted from the oldest: it is the oldest.
+    -- The batch that added each ID, relative to the oldest batch: always the oldest.
     CASE WHEN chunk >= 0 THEN decode(repeat('00000000', ids), 'hex') END,
     filter
 FROM tallyweir.seen_id_run

@@ -1,4 +1,4 @@
--- What a server has written, and what it keeps of a catalog.
+-- How much a server has written to its log, and how much space a catalog takes.
 
 -- name: log_bytes
 SELECT (pg_current_wal_lsn() - '0/0')::bigint

@@ -1,4 +1,4 @@
--- What a soak looks at while it runs, and how rows are counted and make room.
+-- Reads the progress of a soak run, and counts and drops rows to free disk space.
 
 -- name: progress
 -- Offsets begin at zero, so they count messages.
@@ -14,7 +14,7 @@ FROM tallyweir.batch_partition
 WHERE pipeline = %(pipeline)s
 
 -- name: catalog
--- One statement sees the IDs of the batches that it counts.
+-- One statement, so that the IDs are those of the batches that it counts.
 SELECT
     (SELECT coalesce(sum(ids), 0)::bigint
      FROM tallyweir.seen_id_run
@@ -23,7 +23,7 @@ SELECT
     (SELECT coalesce(sum(committed), 0)::bigint
      FROM tallyweir.batch_partition
      WHERE batch_partition.pipeline = home.pipeline),
-    -- Buckets are dropped by the watermark that the newest batch began with.
+    -- The watermark at the start of the newest batch decides which buckets are dropped.
     (SELECT extract(epoch FROM watermark_before)::double precision
      FROM tallyweir.batch
      WHERE batch.pipeline = home.pipeline
