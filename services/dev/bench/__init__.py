@@ -1,1 +1,1 @@
-"""Measurements: throughput beside a peer, and latency of small batches."""
+"""Benchmarks: throughput compared with peers, latency, cost, scale and endurance."""

@@ -1,4 +1,4 @@
-"""A program that a benchmark runs beside itself."""
+"""Runs a program for a benchmark, in a process of its own."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def run_program(
 
     Args:
         command: The program and its arguments.
-        environment: All of it.
-        timeout_s: How long it may take.
-        task: What it reads from its standard input, as JSON.
+        environment: The program's whole environment.
+        timeout_s: How long the program may take.
+        task: Written to the program's standard input, as JSON.
 
     Raises:
-        FatalError: ``BENCH_INCOMPLETE``: it failed, or took too long.
+        FatalError: ``BENCH_INCOMPLETE``: the program failed, or took too long.
     """
     try:
         done = subprocess.run(

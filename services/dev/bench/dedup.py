@@ -1,18 +1,19 @@
-"""The seen-ID catalog by its size: what it costs, holds and takes, beside peers.
+"""The cost and the space of the seen-ID catalog by its size, compared with peers.
 
-Ours is the driver's own code on a real database: a claim of an epoch, the holder of IDs
-with its copy of the catalog, staging and the publish transaction; Kafka, Spark and
-results are left out. The catalog grows from one size to the next by published batches.
-At each size
+Tallyweir's part is the driver's own code on a real database: the claim of an epoch, the
+holder of IDs with its copy of the catalog, staging and the publish transaction. Kafka,
+Spark and results are left out. Published batches grow the catalog from one size to the
+next. At each size the benchmark
 
-* the resolver's merges are run to their end;
-* a driver starts, twice, and is asked by a first task;
-* batches are asked for and thrown away, so that a probe is measured at that very size;
-* the Bloom filters are counted while they are asked, which is not timed;
-* batches are published one after the other: what it costs to append.
+* runs the resolver's merges to their end;
+* starts a driver twice, and lets a first task ask it;
+* asks for the IDs of batches and discards the answers, so that it measures a probe at
+  exactly that size;
+* counts, without timing it, how many IDs pass the Bloom filters;
+* publishes batches one after the other, which gives the cost of an append.
 
-The unique index gets the very same batches, and so does Spark, up to a size that its
-state is filled with in minutes.
+The unique index gets the same batches. So does Spark, up to the size to which its state
+can be filled in minutes.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ from sinks.postgres.server.connection import connect
 
 _OURS = "spark_jobs.dedup_bench"
 _SPARK = "spark_jobs.dedup_bench.spark_peer"
-#: No broker is asked; a driver's settings name one.
+#: A driver's settings must name a broker, but this benchmark never connects to it.
 _NO_BROKER = "localhost:9"
-#: IDs that one process fills in before the next one says how far it is.
+#: IDs that one process fills in; progress is reported before each process.
 _FILLED_AT_ONCE = 10_000_000
 _SPARK_IDS_MAX = 10_000_000
 _TIMEOUT_S = 3_600.0
@@ -67,7 +68,7 @@ GUARANTEES: Mapping[str, str] = {
     "checkpoint lasts; a batch that is repeated is written again: at least once",
 }
 
-#: What must stay flat as the catalog grows, and how much it may rise.
+#: Figures that must stay flat as the catalog grows, and how much they may rise.
 FLAT = ("probe_us", "append_us")
 FLAT_WITHIN = 1.5
 START_WITHIN_S = 10.0
@@ -77,7 +78,7 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _World:
-    """What a run works with."""
+    """The servers and the folder that a run works with."""
 
     endpoints: Endpoints
     folder: Path
@@ -95,7 +96,7 @@ class _World:
     def _run(
         self, module: str, task: Mapping[str, object], environment: dict[str, str]
     ) -> Figures:
-        # What a driver keeps in its state directory goes with the benchmark.
+        # The driver's state directory is inside the benchmark's, to be removed with it.
         kept = environment | {STATE_DIRECTORY_VARIABLE: str(self.folder)}
         command = [sys.executable, "-m", module]
         lines = run_program(command, kept, timeout_s=_TIMEOUT_S, task=task)
@@ -110,10 +111,10 @@ def measure_dedup(
     with_peers: bool,
     say: Callable[[str], None],
 ) -> Figures:
-    """Measure the catalog at each size, from the smallest on.
+    """Measure the catalog at each size, the smallest first.
 
     Raises:
-        FatalError: A part failed, or gave another answer than it must.
+        FatalError: A part failed, or gave a wrong answer.
     """
     sizes = sorted(set(sizes))
     points: list[Figures] = []
@@ -151,7 +152,7 @@ def _measure_ours(world: _World, batches: SizeBatches, *, filled: int) -> Figure
         end = min(begin + _FILLED_AT_ONCE, batches.size)
         world.say(f"publishing IDs {begin:,} to {end:,}")
         world.run(do="fill", begin=begin, end=end, batch=BATCH)
-    # Runs become chunks, as the resolver makes them beside a driver.
+    # Merge runs into chunks, as the resolver does while a driver works.
     with redirect_stdout(sys.stderr):
         merged = merge_catalogs(world.endpoints.home_dsn)
     assert not merged.failures, "nobody else merges here"
@@ -236,14 +237,14 @@ def _check_spark(spark: Figures, batches: SizeBatches) -> None:
 
 
 def _forget(dsn: str) -> None:
-    """Make room for the peers, and let the server write down what it owes."""
+    """Empty the catalog to make room for the peers, and force a checkpoint."""
     with connect(dsn, application_name="bench", autocommit=True) as connection:
         connection.execute("TRUNCATE tallyweir.seen_id_run")
         connection.execute("CHECKPOINT")
 
 
 def growth(points: Sequence[Figures]) -> Figures:
-    """Return how what must stay flat rises from the smallest size to the largest."""
+    """Return the growth of each cost from the smallest size to the largest."""
     first, last = points[0], points[-1]
     ours = {
         name: round(last["tallyweir"][name] / first["tallyweir"][name], 2)
@@ -261,7 +262,7 @@ def growth(points: Sequence[Figures]) -> Figures:
 def dedup_tables(
     figures: Mapping[str, Any],
 ) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
-    """Return what people read: costs, rooms and filters by size, then guarantees."""
+    """Return tables to print: cost, space and filters by size, then guarantees."""
     points = figures["points"]
     ours = [(f"{point['ids']:,}", point["tallyweir"]) for point in points]
     return [

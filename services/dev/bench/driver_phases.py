@@ -1,4 +1,4 @@
-"""What a running driver's metrics say of the phases of its batches."""
+"""Reads the phases of batches from the metrics of a running driver."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Phases:
     """Sums over the batches that a driver has published.
 
     Attributes:
-        batches: How many.
-        read: Events in them.
-        seconds: By phase: plan, stage, publish.
+        batches: Number of batches.
+        read: Number of events in them.
+        seconds: Seconds by phase: plan, stage, publish.
     """
 
     batches: int
@@ -30,7 +30,7 @@ class Phases:
 
 
 def read_phases(port: int) -> Phases:
-    """Ask a driver that serves its metrics on this machine."""
+    """Read the phases from a driver that serves its metrics on this machine."""
     connection = HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", "/metrics")
@@ -41,7 +41,7 @@ def read_phases(port: int) -> Phases:
 
 
 def parse_phases(text: str) -> Phases:
-    """Read the phases from the text that Prometheus would get."""
+    """Parse the phases from metrics in Prometheus' text format."""
     sums: defaultdict[str, float] = defaultdict(float)
     seconds: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
@@ -59,7 +59,7 @@ def parse_phases(text: str) -> Phases:
 
 
 def phases_between(before: Phases, after: Phases) -> dict[str, object]:
-    """Describe the average batch between two looks.
+    """Describe the average batch between two readings.
 
     Raises:
         FatalError: ``BENCH_INCOMPLETE``: no batch ended between them.

@@ -1,4 +1,4 @@
-"""What people read of a run of ``bench full-catalog``."""
+"""The tables that ``bench full-catalog`` prints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def full_catalog_tables(
     figures: Mapping[str, Any],
 ) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
-    """Return what people read: rates, starts and memory, with each catalog."""
+    """Return tables to print: rates, starts and memory with each catalog."""
     ids = f"{figures['ids']:,}"
     rows = []
     for turn, one in (*enumerate(figures["turns"], 1), ("median", figures)):

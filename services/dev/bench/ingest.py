@@ -1,8 +1,8 @@
-"""Single events over HTTP, beside what the broker does for the same messages.
+"""Single events over HTTP, compared with a producer that sends the same messages.
 
-Both have the same number of events under way and wait for the broker's report on
-each before the next, on the same machine in the same minute. What lies between the
-two figures is what HTTP, the key, the contract and Python cost.
+Both runs keep the same number of events under way and wait for the broker's report on
+each before the next, on the same machine in the same minute. The difference between the
+two figures is the cost of HTTP, the key, the contract and Python.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _PIPELINE = f"source: {{topic: {TOPIC}, schema: page_view.v1, event_id: event_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpFigures:
-    """What was found over HTTP.
+    """The figures of the run over HTTP.
 
     Attributes:
-        seconds: From each request to its answer.
-        service_cpu_us: Of the service, for each request, warm-up included.
-        load_cpu_us: Of the load generator, likewise.
+        seconds: Time from each request to its answer.
+        service_cpu_us: Processor time of the service per request, warm-up included.
+        load_cpu_us: Processor time of the load generator per request, likewise.
     """
 
     seconds: list[float]
@@ -71,7 +71,7 @@ def measure_ingest(
     try:
         kafka.start()
         ensure_topic(kafka.bootstrap, TOPIC, partitions=PARTITIONS)
-        # The broker's own figure comes first, and so warms the broker up for both.
+        # The producer's run comes first, and so warms up the broker for both runs.
         say(f"{connections} messages at once by the producer itself for {seconds} s")
         direct = _DirectRun(kafka.bootstrap, connections).measure(seconds)
         say(f"{connections} connections for {seconds} s")
@@ -125,7 +125,7 @@ def _measure_http(
             why="A refusal costs less than an event.",
             fix="Run the service by hand to see its answers.",
         )
-    # The warm-up took about as much for each request.
+    # Count the requests of the warm-up too, at the rate of those measured.
     requests = len(found["seconds"]) * (seconds + WARM_UP_S) / seconds
     used = after.user + after.system - before.user - before.system
     return HttpFigures(
@@ -139,7 +139,7 @@ def _measure_http(
 def _running_service(
     directory: Path, bootstrap: str
 ) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
-    """Run the service as users do; yields it with its port and a key."""
+    """Run the service as users do; yield its process, its port and a key."""
     pipeline = directory / "ingest.yaml"
     pipeline.write_text(_PIPELINE)
     key, text = make_key(
@@ -177,11 +177,11 @@ def _running_service(
 
 
 class _DirectRun:
-    """Sends a message whenever one is reported, so many at a time.
+    """Sends the next message whenever the broker reports on one.
 
     Args:
-        bootstrap: Of the broker.
-        at_once: How many are under way.
+        bootstrap: Address of the broker.
+        at_once: How many messages are under way at a time.
     """
 
     def __init__(self, bootstrap: str, at_once: int) -> None:
@@ -197,7 +197,7 @@ class _DirectRun:
         self._end = 0.0
 
     def measure(self, seconds: int) -> list[float]:
-        """Measure for so long, after a warm-up; returns each message's seconds."""
+        """Measure for ``seconds`` after a warm-up; return the time of each message."""
         for length in (WARM_UP_S, seconds):
             self._seconds = []
             self._end = time.perf_counter() + length

@@ -1,4 +1,4 @@
-"""What each benchmark's figures look like as a picture."""
+"""Draws the figures of each benchmark as a picture."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _AXIS_LABELS = {
     "event_bytes": "bytes of an event",
     "window_keys": "users that are counted by window",
 }
-#: Their values double, or grow tenfold.
+#: Axes whose values double or grow tenfold from one point to the next.
 _LOG_AXES = ("task_slots", "kafka_partitions", "event_bytes", "window_keys")
 
 
 def plot_throughput(figures: Figures) -> str:
-    """Draw ours beside each peer, with what each guarantees."""
+    """Draw Tallyweir and each peer, with the guarantee of each."""
     cold, warm = figures["cold"], figures["warm"]
     ours = {"cold": cold["events_per_second"], "warm": warm["events_per_second"]}
     rows = [Bars(name=_OURS, note="exactly once, by ID", values=ours)]
@@ -46,7 +46,7 @@ def plot_throughput(figures: Figures) -> str:
 
 
 def plot_variants(figures: Figures) -> str:
-    """Draw what has a rate of its own, such as each guarantee or set of databases."""
+    """Draw each variant that has a rate, such as a guarantee or a set of databases."""
     rows = [
         Bars(name=_words(name), values=_cold_and_warm(one))
         for name, one in figures.items()
@@ -56,17 +56,17 @@ def plot_variants(figures: Figures) -> str:
 
 
 def plot_pair(figures: Figures) -> str:
-    """Draw ours beside the one peer."""
+    """Draw Tallyweir and its one peer."""
     return _rates("Throughput into Postgres", _pair(figures))
 
 
 def plot_windows(figures: Figures) -> str:
-    """Draw ours beside the one peer's."""
+    """Draw the windowed counts of Tallyweir and its one peer."""
     return _rates("Windowed counts", _pair(figures))
 
 
 def plot_cost(figures: Figures) -> str:
-    """Draw what an event takes in each part, and the bytes that it leaves."""
+    """Draw the processor time of an event by part, and the bytes that it leaves."""
     cold, warm = (
         figures[round_]["cpu_seconds_per_million"] for round_ in ("cold", "warm")
     )
@@ -90,7 +90,7 @@ def plot_cost(figures: Figures) -> str:
 
 
 def plot_latency(figures: Figures) -> str:
-    """Draw percentiles over the time of the load, its settling included."""
+    """Draw percentiles over the time of the load, including the settling time."""
     spans = figures["over_time"]
     lines = [
         Line(name=name, points=[(one["second"], one[key]) for one in spans])
@@ -109,7 +109,7 @@ def plot_latency(figures: Figures) -> str:
 
 
 def plot_scale(figures: Figures) -> str:
-    """Draw, for each axis, the rate and what an event costs; then the prediction."""
+    """Draw the rate and the cost of an event for each axis, then the prediction."""
     charts = []
     for axis, points in figures["axes"].items():
         if not points:
@@ -154,7 +154,7 @@ def plot_scale(figures: Figures) -> str:
 
 
 def plot_full_catalog(figures: Figures) -> str:
-    """Draw the rates with each catalog."""
+    """Draw the rates with an empty catalog and with a full one."""
     rows = [
         Bars(name=name, values=_cold_and_warm(figures[one]))
         for name, one in (
@@ -211,7 +211,7 @@ def plot_soak(figures: Figures) -> str:
 
 
 def plot_dedup(figures: Figures) -> str:
-    """Draw cost, room and the wait after a start, by the size of the catalog."""
+    """Draw cost, space and the wait after a start, by the size of the catalog."""
     points = figures["points"]
     sizes = Axis(label="IDs in the catalog", log=True)
     ours = [
@@ -255,7 +255,7 @@ def _by_size(points: Sequence[Figures], name: str, whose: str, figure: str) -> L
     )
 
 
-#: By the name of the command; those that are not here have no picture.
+#: How to draw each command's figures; a command that is not listed has no picture.
 PLOTS: Mapping[str, Callable[[Figures], str]] = {
     "throughput": plot_throughput,
     "guarantees": plot_variants,

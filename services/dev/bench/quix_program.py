@@ -1,14 +1,14 @@
-"""The peer of the throughput benchmark that Quix Streams offers: its PostgreSQL sink.
+"""The peer of the throughput benchmark that runs on Quix Streams' PostgreSQL sink.
 
-A program of its own, in an environment of its own: ``services.dev.bench.quix_peer``
-starts it there. A process for each core, all of one consumer group, each set up as the
-documentation of Quix Streams tells: at least once, no metadata columns, and a
+``services.dev.bench.quix_peer`` starts this program in an environment of its own. The
+program runs a process for each core, all in one consumer group. Each process is set up
+as the documentation of Quix Streams says: at least once, no metadata columns, and a
 checkpoint every ``_EVENTS_PER_CHECKPOINT`` events, or soon after the last of them. A
-checkpoint commits the rows of each partition in a transaction of Postgres and then the
-offsets in Kafka, so what was written between the two is written again after a crash.
-Nothing is deduplicated.
+checkpoint commits the rows of each partition in a transaction of Postgres, and then the
+offsets in Kafka. After a crash between the two the rows are written again. Nothing is
+deduplicated.
 
-Prints a line of JSON for each such transaction, once it is committed.
+The program prints a line of JSON for each of these transactions after its commit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from quixstreams.sinks.community.postgresql import PostgreSQLSink
 
 _FRAME_BYTES = 5
 _EVENTS_PER_CHECKPOINT = 10_000
-#: Longer than so many events take, and short: the last few wait for it.
+#: Longer than a checkpoint's events take, but short, since the last events wait for it.
 _CHECKPOINT_INTERVAL_S = 0.5
 _TICK_S = 1.0
 _END_TIMEOUT_S = 60.0
@@ -53,7 +53,7 @@ class _Task:
 
 
 class _FramedAvro(AvroDeserializer):  # type: ignore[misc] # it publishes no types here
-    """Avro behind a frame of five bytes; tells when the first event comes."""
+    """Decodes Avro behind a frame of five bytes; reports when the first event comes."""
 
     def __init__(self, contract: str, reads: Queue[int]) -> None:
         super().__init__(json.loads(contract))
@@ -67,7 +67,7 @@ class _FramedAvro(AvroDeserializer):  # type: ignore[misc] # it publishes no typ
 
 
 class _ReportingSink(PostgreSQLSink):  # type: ignore[misc] # as above
-    """Tells how many rows it has committed, each time that it has."""
+    """Reports the number of rows after each commit."""
 
     def __init__(self, task: _Task, reads: Queue[int]) -> None:
         super().__init__(
@@ -88,7 +88,7 @@ class _ReportingSink(PostgreSQLSink):  # type: ignore[misc] # as above
 
 
 def main() -> None:
-    """Read a topic that holds so many events into a table, and stop."""
+    """Read a topic with a known number of events into a table, and stop."""
     bootstrap, topic, contract, host, port, database, table, directory = sys.argv[1:9]
     task = _Task(
         bootstrap=bootstrap,
@@ -111,7 +111,7 @@ def main() -> None:
         member.start()
     _print_reads(reads, members, events)
     for member in members:
-        # Quix Streams ends upon it, after a last checkpoint.
+        # Quix Streams makes a last checkpoint upon SIGTERM, and ends.
         member.terminate()
     for member in members:
         member.join(_END_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Events per second of a run's first round and of its last."""
+"""Computes the events per second of a run's first round and of its last."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from sinks.protocol.errors import FatalError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Events per second, by a cold JVM and by a warm one."""
+    """Events per second with a cold JVM and with a warm one."""
 
     cold: float
     warm: float
 
     def figures(self) -> dict[str, object]:
-        """Give both, rounded."""
+        """Return both rates, rounded."""
         return {
             "events_per_second": round(self.warm),
             "cold_events_per_second": round(self.cold),
         }
 
     def beside(self, peer: Rates, name: str) -> dict[str, object]:
-        """Give the figures of both, with their ratios."""
+        """Return these figures and the peer's, with their ratios."""
         return {
             **self.figures(),
             "peer": name,
@@ -55,8 +55,8 @@ def rates_of(
 ) -> Rates:
     """Compute the rates of the first round of ``events`` and of the last.
 
-    The cold rate counts from the planning of the first batch. The warm rate counts
-    the batches that lie wholly in the last round, from the end of the batch before.
+    The cold rate begins with the planning of the first batch. The warm rate covers the
+    batches that lie wholly in the last round, from the end of the batch before them.
     """
     assert rounds > 1, "a warm round comes after a cold one"
     first_warm = _batches_until(batches, (rounds - 1) * events)
@@ -73,7 +73,7 @@ def rates_of(
 
 
 def _batches_until(batches: Sequence[MeasuredBatch], events: int) -> int:
-    """Count the batches that bring the first ``events``."""
+    """Count the batches that contain the first ``events``."""
     done = 0
     for number, batch in enumerate(batches):
         if done >= events:
@@ -109,12 +109,13 @@ def warm_up(
     say: Callable[[str], None],
     topic: str = TOPIC,
 ) -> None:
-    """Run a driver over a topic's events once, unmeasured, and take its table away.
+    """Run a driver over a topic's events once, unmeasured, and drop its table.
 
-    What servers and the system do for the first time would be counted against whoever
-    is measured first, which is ours. The broker's code is compiled, Postgres fills each
-    file of its log with zeros before it writes into it, and memory that nobody has
-    touched is slow to come by. A driver is a process of its own in each run.
+    Servers and system do some work only once, and it would count against the first
+    run that is measured, which is Tallyweir's. The broker's JVM compiles code, Postgres
+    fills each new file of its log with zeros before it writes into it, and the system
+    is slow to provide memory that was not used before. The warm-up does not warm a
+    driver, because each run starts a driver process of its own.
 
     Raises:
         FatalError: The run did not end.
@@ -133,10 +134,10 @@ def warm_up(
 
 
 def check_verified(dsn: str, pipeline: BenchPipeline) -> None:
-    """Let the product's own audit look at what was measured.
+    """Check the measured pipeline by ``verify``.
 
     Raises:
-        FatalError: It finds something.
+        FatalError: ``verify`` finds a problem.
     """
     with connect(dsn, application_name="bench") as connection:
         receipt = verify(connection, pipeline.name, pipeline.databases)
@@ -145,10 +146,10 @@ def check_verified(dsn: str, pipeline: BenchPipeline) -> None:
 
 
 def check_rows(endpoints: Endpoints, pipeline: BenchPipeline, distinct: int) -> None:
-    """Count the rows, wherever they are: a fast wrong answer is no answer.
+    """Check that all databases together hold one row for each distinct event.
 
     Raises:
-        FatalError: They are not as many as the events that differ.
+        FatalError: The number of rows is another one.
     """
     rows = count_rows(endpoints, pipeline)
     if rows != distinct:
@@ -156,7 +157,7 @@ def check_rows(endpoints: Endpoints, pipeline: BenchPipeline, distinct: int) -> 
 
 
 def wrong_result(saw: str) -> FatalError:
-    """Say that there is no figure, since what was measured is not right."""
+    """Build the error for a run with a wrong result, which has no figure."""
     return FatalError(
         "BENCH_WRONG",
         saw=saw,

@@ -1,4 +1,4 @@
-"""What samples of a long run say: do memory, rate and catalog stay as they must."""
+"""Judges by samples of a long run whether memory, rate and catalog stay in bounds."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from services.dev.bench.view_blocks import STEP_MICROS
 from services.local.datasets.page_views import FIRST_VIEW_MICROS
 from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, bits_per_id, rate_of_one
 
-#: How far the last third may be from the first, and the catalog from what is computed.
+#: How far the last third may be from the first, and the catalog from its computed size.
 WITHIN = 0.05
-#: The lag may rise by what arrives in so many seconds: a batch more or less waits.
+#: The lag may rise by what arrives in so many seconds, since it varies by a batch.
 LAG_WITHIN_S = 5.0
-#: Parts of the pipeline itself; the broker's memory is not ours to keep flat.
+#: Parts of the pipeline itself; Tallyweir does not control the broker's memory.
 OUR_PARTS = ("jvm", "python", "driver", "postgres")
 #: An ID's share of the filters in the driver, by design.
 FILTER_BYTES_PER_ID = bits_per_id(rate_of_one(FALSE_POSITIVES)) / 8
-#: A fingerprint and its payload's hash, and what Postgres has beside them.
+#: A fingerprint, its payload's hash, and Postgres' overhead for them.
 STORED_BYTES_PER_ID = 25.0
 _THIRDS = 3
 _MICRO = 1_000_000
@@ -34,18 +34,18 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A look at everything.
+    """The state of a run at one moment.
 
     Attributes:
-        at: Seconds of a clock.
-        sent: Messages that the broker has.
-        read: Of them, in published batches.
-        own_bytes: Memory by part that is no file's; see ``Resident``.
-        file_bytes: Memory by part of files.
-        ids: In the catalog.
-        expected_ids: That should be there, by the ledger and the watermark.
-        catalog_bytes: Of the catalog's tables.
-        phases: Of the batches so far.
+        at: Time of the sample, in seconds of a monotonic clock.
+        sent: Messages that the broker has received.
+        read: Messages in published batches.
+        own_bytes: Memory by part that belongs to no file; see ``Resident``.
+        file_bytes: Memory by part that belongs to mapped files.
+        ids: IDs in the catalog.
+        expected_ids: IDs that should be there, by the ledger and the watermark.
+        catalog_bytes: Size of the catalog's tables.
+        phases: Phases of the batches so far.
     """
 
     at: float
@@ -60,22 +60,22 @@ class Sample:
 
     @property
     def lag(self) -> int:
-        """Messages that no published batch has."""
+        """Messages that are in no published batch."""
         return max(0, self.sent - self.read)
 
     @property
     def our_bytes(self) -> int:
-        """Memory of the pipeline, by design and otherwise."""
+        """Memory of the pipeline, including what each live ID takes by design."""
         return sum(self.own_bytes[part] for part in OUR_PARTS)
 
     @property
     def flat_bytes(self) -> float:
-        """Memory that must not grow: without what each live ID takes by design."""
+        """Memory that must not grow: it excludes what each live ID takes by design."""
         return self.our_bytes - FILTER_BYTES_PER_ID * self.ids
 
     @property
     def computed_bytes(self) -> float:
-        """What the catalog should take."""
+        """The size that the catalog should have."""
         return STORED_BYTES_PER_ID * self.expected_ids
 
 
@@ -86,14 +86,14 @@ def expected_ids(
     horizon_s: int,
     bucket_seconds: int,
 ) -> int:
-    """Compute how many IDs are alive, since event time rises with each new event.
+    """Compute how many IDs are alive, given that event time rises with each new event.
 
     Args:
-        committed: Events of published batches, each of which has brought an ID.
-        watermark_s: That the newest batch began with, in seconds since 1970; buckets
-            are dropped by it. None before there was one.
-        horizon_s: IDs are kept for so long behind it.
-        bucket_seconds: They are forgotten by buckets.
+        committed: Events of published batches, each of which has added an ID.
+        watermark_s: The watermark at the start of the newest batch, in seconds since
+            1970, which decides which buckets are dropped. None if there was none yet.
+        horizon_s: How far behind the watermark IDs are kept.
+        bucket_seconds: Length of a bucket; IDs are forgotten by whole buckets.
     """
     if watermark_s is None:
         return committed
@@ -110,12 +110,12 @@ def rate_while_loaded(
     """Return events per second from the first batch of a span of time to its last.
 
     Args:
-        batches: Of a pipeline that always had something to read.
-        begin: Seconds since 1970.
-        end: The same.
+        batches: Batches of a pipeline that always had something to read.
+        begin: Start of the span, in seconds since 1970.
+        end: End of the span, likewise.
 
     Raises:
-        FatalError: ``BENCH_INCOMPLETE``: too few batches ended meanwhile.
+        FatalError: ``BENCH_INCOMPLETE``: too few batches were published in the span.
     """
     inside = [one for one in batches if begin <= one.published_at <= end]
     if len(inside) < _THIRDS:
@@ -154,9 +154,10 @@ def spans_of(samples: Sequence[Sample], *, began: float) -> list[Figures]:
 
 
 def _shares(before: Sample, after: Sample) -> dict[str, float]:
-    """Tell which share of the time batches were in each phase.
+    """Return the share of the time that batches spent in each phase.
 
-    A batch is staged while the one before it is published, so they may be more than 1.
+    A batch is staged while the one before it is published, so the shares may add up to
+    more than 1.
     """
     seconds = after.at - before.at
     return {
@@ -171,8 +172,8 @@ def judge(
     """Compare the first third of a run with the last, after it has settled.
 
     Args:
-        spans: As ``spans_of`` describes them.
-        settling_s: The spans of so many seconds are left out.
+        spans: The spans that ``spans_of`` returns.
+        settling_s: Spans that end within this time are left out.
         rate: Events per second that were sent.
 
     Returns:
@@ -202,7 +203,7 @@ def judge(
     memory, throughput = compared["flat_bytes"], compared["events_per_second"]
     lag, catalog = compared["lag_records"], compared["catalog_by_computed"]
     lag_max = lag["first"] + LAG_WITHIN_S * rate
-    # Who catches up reads more than comes, and need not go on so.
+    # A pipeline that catches up reads more than arrives, and need not keep that rate.
     flat_rate = min(throughput["first"], rate)
     return compared, {
         "memory_flat": memory["last"] <= memory["first"] * (1 + WITHIN),
@@ -225,9 +226,10 @@ def _compare(first: Sequence[float], last: Sequence[float]) -> dict[str, float]:
 
 
 def growth_per_id(spans: Sequence[Figures]) -> dict[str, float]:
-    """Tell by how much the driver's memory has grown with each ID more.
+    """Return by how much the driver's memory has grown with each additional ID.
 
-    Nothing, where the catalog has not grown by a tenth: then it says nothing.
+    The answer is empty if the catalog has grown by less than a tenth, because the
+    figure would then mean nothing.
     """
     if not spans:
         return {}

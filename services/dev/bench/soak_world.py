@@ -1,4 +1,4 @@
-"""What a soak reads, writes and needs: its topic, its load, and room on the disk."""
+"""The topic, the load and the disk space of a soak run."""
 
 from __future__ import annotations
 
@@ -21,33 +21,34 @@ from sinks.kafka_settings import client_config
 from sinks.protocol.errors import FatalError
 
 HORIZON_S = 3_600
-#: IDs of the horizon and of the bucket that ends with it, a little apart.
+#: Upper limit of live IDs: those of the horizon and of the bucket that ends with it,
+#: with some margin.
 LIVE_IDS_MAX = 25_000_000
-#: Rows that are counted and dropped at a time, where all of them have no room.
+#: Rows that are counted and dropped at a time if the disk cannot hold all of them.
 ROWS_PER_PART = 10_000_000
 
 _RETAINED_BYTES = 512 << 20
 _SEGMENT_BYTES = 64 << 20
-#: Every so many seconds the broker looks for what it may delete, and a minute later
-#: it has.
+#: How long a message may outlive its retention: the broker looks every five minutes for
+#: what it may delete, and deletes it a minute later.
 _RETENTION_S = 360
 _MESSAGE_BYTES = 110
 _ROW_BYTES = 150
-#: A repeat is listed, with two indexes.
+#: A row in the list of repeats, with its two indexes.
 _REPEAT_BYTES = 350
-#: In Postgres, and in the driver's copy of the catalog while it is merged.
+#: An ID in Postgres, and in the driver's copy of the catalog during a merge.
 _ID_BYTES = 25 + 64
 _LOG_BYTES = 4 << 30
 _LOAD_END_S = 120.0
 
 
 def needs_of(events: float, *, rate: float, keeps_rows: bool) -> dict[str, int]:
-    """Compute the bytes of disk that a run needs, by what they are for.
+    """Compute the bytes of disk that a run needs, by purpose.
 
     Args:
-        events: Of the whole run.
-        rate: Of them in a second.
-        keeps_rows: Whether all rows stay until its end, or two parts of them.
+        events: Events of the whole run.
+        rate: Events per second.
+        keeps_rows: Whether all rows stay until the run ends, or only two parts of them.
     """
     rows = events if keeps_rows else min(events, 2.0 * ROWS_PER_PART)
     retained = PARTITIONS * (_RETAINED_BYTES + _SEGMENT_BYTES)
@@ -65,16 +66,16 @@ def needs_of(events: float, *, rate: float, keeps_rows: bool) -> dict[str, int]:
 
 
 class SoakTopic:
-    """A topic of which the broker deletes what is old.
+    """A topic from which the broker deletes old messages.
 
-    What is deleted unread ends the run: a driver refuses to skip it.
+    If the broker deletes an unread message, the run ends: a driver refuses to skip it.
     """
 
     def __init__(self, bootstrap: str) -> None:
         self._admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
 
     def create(self) -> None:
-        """Make it."""
+        """Create the topic."""
         topic = NewTopic(
             TOPIC,
             num_partitions=PARTITIONS,
@@ -88,7 +89,7 @@ class SoakTopic:
         made.result(ANSWER_TIMEOUT_S)
 
     def count_sent(self) -> int:
-        """Count the messages that the broker has ever had."""
+        """Count the messages that the broker has ever received."""
         ends = self._admin.list_offsets(
             {
                 TopicPartition(TOPIC, number): OffsetSpec.latest()
@@ -100,12 +101,12 @@ class SoakTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What a load has sent in all.
+    """The totals of a load.
 
     Attributes:
-        messages: Those that the broker has.
-        distinct: Events among them.
-        processor_seconds: Of the program that sent them.
+        messages: Messages that the broker has received.
+        distinct: Distinct events among them.
+        processor_seconds: Processor time of the program that sent them.
     """
 
     messages: int
@@ -114,17 +115,17 @@ class Sent:
 
 
 class RunningLoad:
-    """The program that sends; see ``services.dev.bench.soak_load``."""
+    """The running load program; see ``services.dev.bench.soak_load``."""
 
     def __init__(self, program: subprocess.Popen[str], orders: IO[str]) -> None:
         self._program = program
         self._orders = orders
 
     def allow(self, messages: float) -> None:
-        """Let it have sent so many messages, since its start.
+        """Let the program send until it has sent ``messages`` since its start.
 
         Raises:
-            FatalError: ``BENCH_INCOMPLETE``: it has ended.
+            FatalError: ``BENCH_INCOMPLETE``: the program has ended.
         """
         try:
             self._orders.write(f"{messages:.0f}\n")
@@ -133,10 +134,10 @@ class RunningLoad:
             raise self._failed() from ended
 
     def end(self) -> Sent:
-        """Let it send no more, and wait until the broker has everything.
+        """Let the program send no more, and wait until the broker has everything.
 
         Raises:
-            FatalError: ``BENCH_INCOMPLETE``: not all was delivered.
+            FatalError: ``BENCH_INCOMPLETE``: some messages were not delivered.
         """
         try:
             told, _ = self._program.communicate(timeout=_LOAD_END_S)
@@ -162,7 +163,7 @@ class RunningLoad:
 
 @contextmanager
 def running_load(endpoints: Endpoints, *, seed: int) -> Iterator[RunningLoad]:
-    """Start the program that sends; it sends nothing until it may."""
+    """Start the load program; it sends nothing until ``allow`` is called."""
     program = subprocess.Popen(
         [sys.executable, "-m", "services.dev.bench.soak_load"],
         env=program_environment(endpoints),
