@@ -1,8 +1,8 @@
 """What an event costs: processor time by process, bytes shuffled, bytes of a log.
 
-A run of a pipeline is looked at between its rounds. Processor time is that of the
-processes themselves, by the kernel's account, so it says where work is and not how long
-anybody waited. What is left of the cores is idle, or another program's.
+The benchmark measures a run of a pipeline between its rounds. Processor time is what
+the kernel counts for each process, so it shows where work is done and not how long a
+process waited. The rest of the cores' time is idle, or another program's.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What was spent until now.
+    """The costs of a run until one moment.
 
     Attributes:
-        events: Read, by the ledger.
-        cpu_seconds: By part: broker, JVM, Python of the tasks, of the driver, Postgres.
-        log_bytes: Of Postgres' write-ahead log.
-        shuffled_bytes: That Spark's tasks wrote for each other.
-        phases: Of the batches, by the driver.
-        at: Seconds of a clock.
+        events: Events that were read, by the ledger.
+        cpu_seconds: Processor time by part: broker, JVM, Python of the tasks, Python of
+            the driver, Postgres.
+        log_bytes: Bytes in Postgres' write-ahead log.
+        shuffled_bytes: Bytes that Spark's tasks wrote for each other.
+        phases: Phases of the batches, by the driver.
+        at: The moment, in seconds of a monotonic clock.
     """
 
     events: int
@@ -67,7 +68,7 @@ def measure_cost(
     """Measure the first and the last of four rounds of ``events`` each.
 
     Raises:
-        FatalError: The run did not end, or ``verify`` finds something.
+        FatalError: The run did not end, or ``verify`` finds a problem.
     """
     with bench_servers() as endpoints:
         produce_rounds(endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say)
@@ -87,7 +88,7 @@ def measure_cost(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostedRun:
-    """A run of a pipeline: how fast it was, and what an event cost."""
+    """A run of a pipeline: its rates, and the cost of an event."""
 
     rates: Rates
     cold: dict[str, object]
@@ -97,9 +98,9 @@ class CostedRun:
 def measure_run(
     endpoints: Endpoints, pipeline: BenchPipeline, *, events: int, rounds: int
 ) -> CostedRun:
-    """Run a driver over the topic's rounds of ``events`` each, with a look at each end.
+    """Run a driver over rounds of ``events``; measure the first one and the last.
 
-    A round has several batches, or there would be little to take an average of.
+    A round has several batches, so that averages mean something.
 
     Raises:
         FatalError: The run did not end.
@@ -125,7 +126,7 @@ def measure_run(
 
 
 def cost_between(before: Spent, after: Spent) -> dict[str, object]:
-    """Return what a million events cost between two looks.
+    """Return the cost of events between two moments.
 
     Raises:
         FatalError: ``BENCH_INCOMPLETE``: no batch ended between them.
@@ -187,7 +188,7 @@ def _cpu_seconds(driver: psutil.Process, pipeline: BenchPipeline) -> dict[str, f
 
 
 def _of_server(server: psutil.Process) -> float:
-    """Add up a server and its sessions, those that have ended too."""
+    """Add up the time of a server and its sessions, including ended ones."""
     ended = server.cpu_times()
     living = sum(map(_of_process, server.children(recursive=True)))
     return float(

@@ -1,6 +1,6 @@
-"""The peer that Apache Flink offers: its JDBC connector's XA sink.
+"""The peer that runs on Apache Flink: the XA sink of its JDBC connector.
 
-The program is Java, because Flink's XA sink is; it is compiled when it is needed.
+The program is in Java, because Flink's XA sink is. It is compiled when it is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sinks.protocol.errors import ConfigurationError
 
 _PROGRAM = Path(__file__).with_name("flink") / "FlinkPeer.java"
 _COMPILER = "jdk.compiler/com.sun.tools.javac.Main"
-#: Flink's serializers look into classes of Java itself, and its documentation says so.
+#: Flink's serializers look into classes of these packages, as its documentation says.
 _OPENED_PACKAGES = ("java.lang", "java.time", "java.util", "java.util.concurrent")
 #: Enough for the IDs of eight million events in maps of objects.
 _HEAP = "6g"
@@ -44,10 +44,10 @@ class FlinkDeduplication(StrEnum):
 def run_flink_peer(
     endpoints: Endpoints, deduplication: FlinkDeduplication, table: str, *, events: int
 ) -> list[MeasuredBatch]:
-    """Let Flink read the topic, which holds so many events, to its end.
+    """Let Flink read the topic, which holds ``events``, to its end.
 
     Raises:
-        FatalError: ``BENCH_INCOMPLETE``: it failed.
+        FatalError: ``BENCH_INCOMPLETE``: Flink failed.
     """
     directory = state_directory() / "bench" / f"flink-{table}"
     directory.mkdir()
@@ -74,7 +74,7 @@ def run_flink_peer(
 
 
 def check_java_compiler() -> None:
-    """Make sure, before minutes of measuring, that the peer's program can be compiled.
+    """Check, before minutes of measuring, that Java can compile the peer's program.
 
     Raises:
         ConfigurationError: ``JAVA_COMPILER_MISSING``.

@@ -1,21 +1,21 @@
-"""Events per second with a full catalog of seen IDs, beside an empty one.
+"""Events per second with a full catalog of seen IDs, compared with an empty one.
 
-The same pipeline reads the same topic, with a horizon of seven days: as any pipeline
-that begins, and with IDs in its catalog from the whole horizon, in turns, since a
-machine is not always as fast. The IDs are spread over the buckets evenly, the newest of
-which is that of the events themselves: so every event is held against filters, chunks
-and runs.
+The same pipeline reads the same topic with a horizon of seven days: once with an empty
+catalog, as a new pipeline has it, and once with a catalog of IDs from the whole
+horizon. The two runs alternate, because the speed of a machine varies. The IDs are
+spread evenly over the buckets. The newest bucket is that of the events themselves, so
+the driver checks every event against filters, chunks and runs.
 
-To fill a catalog through Kafka would take hours. Other events' IDs are published by a
-driver that has nothing but IDs (``spark_jobs.dedup_bench``), merged into chunks as the
-resolver does it, and lent to each run by SQL as of batch 0: the rows are those of a
-catalog that has grown, only their owner is another, and that the newest two batches are
-merged as well.
+To fill a catalog through Kafka would take hours. Instead, a driver that has only IDs
+(``spark_jobs.dedup_bench``) publishes the IDs of other events, the benchmark merges
+them into chunks as the resolver does, and SQL lends them to each run as IDs of batch 0.
+The rows are those of a catalog that has grown, with two differences: their owner is
+another pipeline, and the newest two batches are merged as well.
 
-``verify`` counts what batches have added to the catalog, and so would find IDs that
-none has. What was put in from outside is therefore counted by itself: all of it must
-be there when the run has ended. Then it is taken out, and ``verify`` must find nothing:
-the batches' own IDs are all there, each event has one row, and no other.
+``verify`` counts the IDs that batches have added to the catalog, and so would report
+the lent ones. The benchmark therefore counts those itself: all of them must be there
+after the run. It then removes them, and ``verify`` must find no problem: the batches'
+own IDs are all there, and each event has exactly one row.
 """
 
 from __future__ import annotations
@@ -72,30 +72,30 @@ from services.local.embedded.state_directory import (
 from services.process.endpoints import Endpoints, program_environment
 from sinks.seen_ids.bloom_filter import BUCKETS_PER_HORIZON
 
-#: At least so much of the rate with an empty catalog.
+#: Least rate with a full catalog, as a share of the rate with an empty one.
 RATIO_MIN = 0.8
-#: From the start of the driver's process.
+#: Longest time from the start of the driver's process to its first batch.
 FIRST_BATCH_S_MAX = 10.0
-#: Of runs with each catalog; odd, for one to be the median.
+#: Runs with each catalog; an odd number, so that one of them is the median.
 _TURNS = 3
 _ROUNDS = 4
 _HORIZON: Mapping[str, object] = {"deduplicate": {"horizon": "7 days"}}
-#: As a pipeline with that horizon has them, and the one that fills as well.
+#: Length of a bucket, both in a pipeline with that horizon and in the one that fills.
 BUCKET_SECONDS = 7 * 86_400 // BUCKETS_PER_HORIZON
 _FILL_BATCHES = 200
 _FILL_BATCH_MIN = 10_000
-#: IDs that one process fills in before the next one says how far it is.
+#: IDs that one process fills in; progress is reported before each process.
 _FILLED_AT_ONCE = 10_000_000
 _FILL_TIMEOUT_S = 3_600.0
 _START_TIMEOUT_S = 600.0
 
-#: An ID in Postgres, where it is once more while it is lent; in the driver's copy while
-#: that is merged; and in a bucket's merge.
+#: An ID in Postgres, twice while it is lent; in the driver's copy during a merge; and
+#: in the merge of a bucket.
 _BYTES_PER_ID = 2 * 33 + 64 + 32 // BUCKETS_PER_HORIZON
 #: A message, and the row that it becomes.
 _BYTES_PER_EVENT = 130 + 150
 _LOG_BYTES = 4 << 30
-#: In the files that the driver maps, and in its filters.
+#: An ID in the files that the driver maps, and in its filters.
 _COPY_BYTES_PER_ID = 32
 _TOUCHED_AT_ONCE = 1 << 24
 
@@ -109,7 +109,7 @@ class Run:
     memory: Mapping[str, Resident]
 
     def figures(self) -> dict[str, float]:
-        """Give everything, rounded."""
+        """Return all figures, rounded."""
         return {
             "events_per_second": round(self.rates.warm),
             "cold_events_per_second": round(self.rates.cold),
@@ -127,7 +127,7 @@ class Turn:
 
     empty: Run
     full: Run
-    #: Of Postgres, where the catalog is full.
+    #: Size of the full catalog in Postgres, per ID.
     bytes_per_id: float
 
 
@@ -138,7 +138,7 @@ def measure_full_catalog(
 
     Raises:
         ConfigurationError: ``BENCH_ROOM``.
-        FatalError: A run did not end, or the result is not right.
+        FatalError: A run did not end, or the result is wrong.
     """
     total = _ROUNDS * events
     check_room(
@@ -186,11 +186,11 @@ class _Measured:
     """Runs the pipeline over the topic, in turns.
 
     Attributes:
-        endpoints: Of the servers.
-        events: Of a round.
-        distinct: How many events of all rounds are no copies.
-        ids: In a full catalog.
-        say: Takes what is done next.
+        endpoints: Addresses of the servers.
+        events: Events of a round.
+        distinct: Distinct events of all rounds.
+        ids: IDs in a full catalog.
+        say: Reports progress.
     """
 
     endpoints: Endpoints
@@ -251,7 +251,7 @@ def _full_pipeline(number: int) -> BenchPipeline:
 
 
 def figures_of(turns: Sequence[Turn]) -> dict[str, object]:
-    """Give what each turn has measured, and the medians, by which the bars are held."""
+    """Return the figures of each turn, and the medians that the bars apply to."""
     ratios = [ratios_of(turn.full.rates, turn.empty.rates) for turn in turns]
     ratio = {name: median(one[name] for one in ratios) for name in ("cold", "warm")}
     return {
@@ -285,10 +285,10 @@ def ratios_of(full: Rates, empty: Rates) -> dict[str, float]:
 
 
 def fill_times(ids: int) -> dict[str, int]:
-    """Spread so many events over the horizon's buckets, up to that of page views.
+    """Spread events over the horizon's buckets, up to the bucket of the page views.
 
     Returns:
-        When the first one happened, and the gap between two, in microseconds.
+        When the first event happened, and the gap between two, in microseconds.
     """
     newest = FIRST_VIEW_MICROS // 1_000_000 // BUCKET_SECONDS * BUCKET_SECONDS
     begin = newest - (BUCKETS_PER_HORIZON - 1) * BUCKET_SECONDS
@@ -299,15 +299,16 @@ def fill_times(ids: int) -> dict[str, int]:
 
 
 def fill_batch(ids: int) -> int:
-    """Return the size of the batches that fill: many enough that most are merged."""
+    """Return the size of the filling batches: so small that most are merged."""
     return min(BATCH, max(_FILL_BATCH_MIN, ids // _FILL_BATCHES))
 
 
 def _touch_memory(room: int) -> None:
-    """Have so much memory found that a run with a full catalog need not wait for it.
+    """Use as much memory as a full catalog needs, so that the run need not wait for it.
 
-    The host of a virtual machine takes back what was not used for a while; a driver
-    that fetches its chunks would wait for it twenty times as long as it writes.
+    The host of a virtual machine takes back memory that was unused for a while. A
+    driver that fetches its chunks would wait for memory twenty times as long as it
+    writes.
     """
     block = bytes(_TOUCHED_AT_ONCE)
     with tempfile.TemporaryFile(dir=state_directory()) as file:
@@ -321,7 +322,7 @@ def _fill(
     """Publish IDs under a pipeline of their own, and merge its buckets.
 
     Raises:
-        FatalError: ``BENCH_WRONG``: it is not what was to be filled in.
+        FatalError: ``BENCH_WRONG``: the IDs are not in the buckets intended.
     """
     folder = str(state_directory() / "bench" / "filler")
     environment = program_environment(endpoints) | {STATE_DIRECTORY_VARIABLE: folder}
@@ -353,7 +354,7 @@ def _fill(
 
 
 def check_buckets(found: Sequence[int], ids: int) -> None:
-    """See that events would meet IDs in every bucket that is alive, their own too.
+    """Check that every live bucket holds IDs, including the bucket of the events.
 
     Raises:
         FatalError: ``BENCH_WRONG``.

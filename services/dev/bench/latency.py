@@ -1,9 +1,10 @@
-"""From a producer's send to a row that everybody sees, while events keep coming.
+"""Latency from a producer's send to a visible row, under a steady load.
 
-Events are sent at a steady rate for some time. For each of them the clock runs from
-before it is handed to the producer, whose batching counts, until a reader that looks
-every few milliseconds finds a row of its partition with its offset or a later one: a
-batch becomes visible as a whole, and holds a partition's events without a gap.
+The benchmark sends events at a steady rate for some time. The clock of an event starts
+before the event is handed to the producer, so the producer's batching counts. The clock
+stops when a reader that looks every few milliseconds finds a row of the event's
+partition with its offset or a later one. A later one is enough, because a batch becomes
+visible as a whole, and holds a partition's events without a gap.
 """
 
 from __future__ import annotations
@@ -36,15 +37,16 @@ from sinks.postgres.server.connection import connect
 
 _WARM_UP_EVENTS = 300_000
 _WARM_UP_TIMEOUT_S = 180.0
-#: Seconds of the load that are not counted: the JVM compiles what small batches need.
+#: Seconds at the start of the load that are not counted: the JVM compiles what small
+#: batches need.
 _SETTLING_S = 30.0
-#: What is told of each so many seconds of the load.
+#: Length of the spans of the load that are described one by one.
 _STEP_S = 5.0
 _POLL_S = 0.005
 #: How long the reader goes on after the last event.
 _LAST_TIMEOUT_S = 60.0
-#: How far before the newest row that was seen a look begins: rows may fill pages that
-#: the table was extended by earlier.
+#: How many pages before the newest known row a look begins: Postgres may also put new
+#: rows into pages by which it extended the table earlier.
 _PAGES_BEFORE = 32
 
 _Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -59,13 +61,13 @@ GROUP BY kafka_partition
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What was sent, and what was seen; times of one clock.
+    """Events that were sent and seen, with times of one clock.
 
     Attributes:
-        sent: When each event was handed over, by partition and offset.
-        newest: The last offset of each partition.
+        sent: When each event was handed to the producer, by partition and offset.
+        newest: The last offset that was sent to each partition.
         visible: The greatest offset of each partition that a look has found.
-        seen: What a look found that no former one had: partition, offset, when.
+        seen: Each greatest offset that a look found first: partition, offset, time.
     """
 
     sent: dict[tuple[int, int], float] = field(default_factory=dict)
@@ -77,10 +79,10 @@ class _Load:
 def measure_latency(
     *, rate: int, seconds: int, seed: int, say: Callable[[str], None]
 ) -> dict[str, object]:
-    """Measure events at ``rate`` a second for so long.
+    """Measure ``rate`` events per second for ``seconds``.
 
     Raises:
-        FatalError: Events did not become visible, or the result is not right.
+        FatalError: Events did not become visible, or the result is wrong.
     """
     with bench_servers() as endpoints:
         bootstrap = endpoints.kafka_bootstrap
@@ -119,20 +121,20 @@ class Latencies:
     """The latency of each event.
 
     Attributes:
-        sent_s: When it was sent, in seconds after the first one.
-        milliseconds: Until it was visible.
+        sent_s: When each event was sent, in seconds after the first one.
+        milliseconds: Time until each event was visible.
     """
 
     sent_s: _Numbers
     milliseconds: _Numbers
 
     def between(self, begin_s: float, end_s: float) -> Latencies:
-        """Take the events that were sent from a second on, and before another."""
+        """Select the events that were sent from ``begin_s`` on and before ``end_s``."""
         kept = (self.sent_s >= begin_s) & (self.sent_s < end_s)
         return Latencies(self.sent_s[kept], self.milliseconds[kept])
 
     def figures(self) -> dict[str, int]:
-        """Describe them by three percentiles and the worst."""
+        """Summarise the latencies by three percentiles and the maximum."""
         p50, p90, p99 = np.percentile(self.milliseconds, [50, 90, 99])
         return {
             "p50_ms": round(p50),
@@ -142,7 +144,7 @@ class Latencies:
         }
 
     def over_time(self, step_s: float) -> list[dict[str, float]]:
-        """Describe each span of so many seconds in which something was sent."""
+        """Summarise each span of ``step_s`` seconds in which events were sent."""
         spans = []
         for begin_s in np.arange(0.0, self.sent_s.max() + step_s, step_s):
             span = self.between(begin_s, begin_s + step_s)
@@ -157,8 +159,8 @@ def latencies_of(
     """Return the latency of each event that was sent.
 
     Args:
-        sent: When, in seconds, by partition and offset.
-        seen: Partition, the greatest offset that was visible, and when.
+        sent: When each event was sent, in seconds, by partition and offset.
+        seen: Partition, greatest visible offset, and when a look found it.
 
     Raises:
         FatalError: ``BENCH_WRONG``: an event was never seen.
@@ -199,10 +201,10 @@ def _run_load(endpoints: Endpoints, *, rate: int, seconds: int, seed: int) -> _L
 
 @contextmanager
 def _collector_resting() -> Iterator[None]:
-    """Have nobody look through what was noted, every few seconds and for ever longer.
+    """Turn off Python's garbage collector, which takes ever longer as records grow.
 
-    Meanwhile neither events are sent nor rows looked for, which was counted as the
-    pipeline's: 99 % rose from 120 to 400 ms in ten minutes.
+    While it ran, the benchmark neither sent events nor looked for rows, and the time
+    counted as the pipeline's: 99 % rose from 120 to 400 ms in ten minutes.
     """
     gc.disable()
     try:
@@ -212,7 +214,7 @@ def _collector_resting() -> Iterator[None]:
 
 
 def _send(bootstrap: str, load: _Load, *, rate: int, seconds: int, seed: int) -> None:
-    """Send events, each with an ID of its own, at a steady rate."""
+    """Send events with distinct IDs at a steady rate."""
     views = list(read_page_views(rate * seconds, seed=seed))
     producer = EventProducer(bootstrap)
 

@@ -14,7 +14,7 @@ from services.local.embedded.postgres import EmbeddedPostgres
 from services.local.embedded.state_directory import state_directory
 from sinks.protocol.errors import FatalError
 
-#: Parts whose processes have one of their own for each session.
+#: Parts that are servers, which may have a child process for each session.
 SERVERS = ("broker", "postgres")
 _KIBI = 1024
 
@@ -22,7 +22,7 @@ _KIBI = 1024
 def processes_of(
     driver: psutil.Process, pipeline: BenchPipeline
 ) -> dict[str, list[psutil.Process]]:
-    """List the processes by part; of servers the first one, which has the others."""
+    """List the processes by part; for a server only the parent of its processes."""
     directory = state_directory() / "bench"
     below = driver.children(recursive=True)
     postgres = [
@@ -42,7 +42,7 @@ def _is_java(process: psutil.Process) -> bool:
     try:
         return process.name() == "java"
     except psutil.NoSuchProcess:
-        # A worker of Python may end at any time; a JVM does not.
+        # A Python worker may end at any time; a JVM does not.
         return False
 
 
@@ -54,11 +54,11 @@ def _running(servers: list[psutil.Process | None]) -> list[psutil.Process]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
-    """What is in memory of some processes; what several share counts once.
+    """Memory of some processes; memory that several of them share counts once.
 
     Attributes:
-        own: Bytes that are no file's, those of shared memory among them.
-        files: Bytes of mapped files, which the kernel takes back when it needs them.
+        own: Bytes that belong to no file, including shared memory.
+        files: Bytes of mapped files, which the kernel reclaims when it needs memory.
     """
 
     own: int
@@ -74,10 +74,10 @@ _NOTHING = Resident(own=0, files=0)
 def memory_of(
     driver: psutil.Process, pipeline: BenchPipeline
 ) -> Mapping[str, Resident]:
-    """Weigh every part.
+    """Measure the memory of every part.
 
     Raises:
-        FatalError: ``BENCH_INCOMPLETE``: the kernel does not let us look.
+        FatalError: ``BENCH_INCOMPLETE``: the kernel does not show the memory.
     """
     found = {}
     for part, processes in processes_of(driver, pipeline).items():
@@ -111,7 +111,7 @@ def _hidden(saw: str) -> FatalError:
 
 
 def parse_rollup(lines: Iterable[str]) -> Resident:
-    """Read what ``/proc/PID/smaps_rollup`` says of a process."""
+    """Parse the lines of ``/proc/PID/smaps_rollup``."""
     sizes = {
         name: int(rest.split()[0]) * _KIBI
         for name, _, rest in (line.partition(":") for line in lines)

@@ -1,6 +1,6 @@
-"""What a cluster should do, from what one machine was measured to do.
+"""Predicts the rate of a cluster from measurements of one machine.
 
-The formula, what it leaves out, and how far to believe it are in docs/benchmarks.md.
+docs/benchmarks.md has the formula, says what it leaves out, and how far to trust it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """What was measured on one machine that held everything.
+    """Measurements of one machine that ran everything.
 
     Attributes:
-        events_per_batch: On average.
-        serial_seconds: Of a batch outside of staging, when one process works and no
-            node helps: planning, the transaction that publishes, and Spark between.
-        staging_seconds: Of a batch in staging, when all tasks work.
-        spark_share: How much of the processor time of staging was Spark's and its
-            Python's, so that nodes for Spark divide it.
-        postgres_limit: Events per second of a Postgres on such a machine of its own.
-        broker_limit: The same of a Kafka broker.
+        events_per_batch: Average number of events in a batch.
+        serial_seconds: Seconds of a batch outside of staging, when one process works
+            and no node helps: planning, the publish transaction, and Spark between.
+        staging_seconds: Seconds of a batch in staging, when all tasks work.
+        spark_share: The share of Spark and its Python in the processor time of staging,
+            which nodes for Spark divide.
+        postgres_limit: Events per second of a Postgres that has such a machine alone.
+        broker_limit: Events per second of a Kafka broker, likewise.
     """
 
     events_per_batch: int
@@ -44,12 +44,12 @@ class Constants:
 def constants_of(
     events_per_second: float, cost: Mapping[str, Any], *, cores: int
 ) -> Constants:
-    """Take the constants from a warm round and what an event cost in it.
+    """Compute the constants from a warm round and the cost of an event in it.
 
     Args:
-        events_per_second: Of the round.
-        cost: As ``services.dev.bench.cost.cost_between`` returns it.
-        cores: Of the machine.
+        events_per_second: Rate of the round.
+        cost: The answer of ``services.dev.bench.cost.cost_between``.
+        cores: Cores of the machine.
     """
     events = cost["events_per_batch"]
     staging_s, publish_s = (
@@ -70,9 +70,9 @@ def constants_of(
 
 
 def predict(constants: Constants, nodes: Sequence[int] = NODES) -> dict[str, object]:
-    """Predict the rate of clusters: so many nodes for Spark, and one for each server.
+    """Predict the rate for each number of Spark nodes, plus one node for each server.
 
-    Every node is like the machine that was measured.
+    Every node is assumed to be like the machine that was measured.
     """
     serial_limit = (
         round(constants.events_per_batch / constants.serial_seconds)

@@ -1,7 +1,7 @@
-"""What several databases cost: the same events by one, by three, and by branches.
+"""What several databases cost: the same events in one, in three, and in branches.
 
-Every variant reads the same topic, one after the other, on the same machine. The
-databases are servers of their own, as they would be where somebody needs several.
+The variants read the same topic on the same machine, one after the other. Each database
+is a server of its own, as it would be in production.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def measure_databases(
                     batches=_SMALL_BATCHES,
                     seed=seed + 1 + number,
                 )
-            # The next variant finds them in the topic as well.
+            # The next variant reads the events of the small batches as well.
             small = count_rows(endpoints, pipeline) - distinct
             sent += small
             distinct += small
@@ -83,7 +83,7 @@ def measure_databases(
 
 @contextmanager
 def running_participants() -> Iterator[dict[str, str]]:
-    """Start two servers beside the home; return their addresses by name."""
+    """Start two servers in addition to the home; yield their DSNs by name."""
     with ExitStack() as started:
         databases = {}
         for name in _OTHERS:

@@ -1,18 +1,19 @@
-"""A steady load for half an hour, at 80 % of what the pipeline sustains.
+"""A steady load for half an hour, at 80 % of the most that the pipeline sustains.
 
-The program that sends shares the machine, so the most that the pipeline sustains is
-found in the same run, beside it: for some minutes it sends whatever keeps a backlog of
-a few batches, and the ledger says what was committed per second. Then the backlog is
-read, and the rest of the run is at 80 % of that, whether the pipeline follows or not.
+The load program shares the machine with the pipeline, so the benchmark finds the most
+that the pipeline sustains in the same run. For up to two minutes the load program keeps
+a backlog of a few batches, and the ledger says how much was committed per second. Then
+the pipeline reads the backlog. For the rest of the run the load program sends at 80 %
+of that rate, whether the pipeline keeps up or not.
 
-Every ten seconds a look is taken at memory by process, rate, lag, phases, and the
-catalog of seen IDs. The horizon is an hour of event time, so the catalog becomes as
-large as it ever will be within minutes, and then buckets expire as others begin.
+Every ten seconds the benchmark samples memory by process, rate, lag, phases, and the
+catalog of seen IDs. The horizon is an hour of event time, so the catalog reaches its
+full size within minutes; then old buckets expire as new ones begin.
 
-At the end everything must have been read, each event committed once and each repeat
-counted, and ``verify`` must find nothing. Where all rows have no room on the disk they
-are counted and dropped part by part (``RowParts``); then the rows are what ``verify``
-cannot find, and each of its other checks must hold.
+At the end the pipeline must have read everything, committed each event once and counted
+each repeat, and ``verify`` must find no problem. If the disk cannot hold all rows, they
+are counted and dropped part by part (``RowParts``). Then ``verify`` cannot find the
+rows, but each of its other checks must hold.
 """
 
 from __future__ import annotations
@@ -71,39 +72,39 @@ from sinks.protocol.errors import FatalError
 
 _SQL = load_statements("services.dev.bench", "soak.sql")
 
-#: Of the most that is sustained.
+#: The rate of the load, as a share of the most that the pipeline sustains.
 SHARE = 0.8
 _WARM_UP_EVENTS = 3_000_000
-#: Messages that wait while the most is measured: one batch is published and one is
-#: staged, and two are there to be planned.
+#: Messages that wait while the most is measured: one batch is being published, one is
+#: being staged, and two wait to be planned.
 _BACKLOG = 2_000_000
 _MAXIMUM_S_MAX = 120.0
 _SETTLING_S_MAX = 60.0
 _SAMPLE_S = 10.0
 _POLL_S = 0.1
-#: A pipeline that reads fewer in a second is given up.
+#: The run fails if the pipeline reads fewer messages per second.
 _RATE_MIN = 2_000
 _START_TIMEOUT_S = 600.0
-#: What a run is expected to sustain at most, for what can be said before it.
+#: The most that a pipeline is expected to sustain, for the check of the disk before.
 _EXPECTED_RATE = 150_000
-#: What ``verify`` cannot check without the rows.
+#: Checks of ``verify`` that need the rows.
 _CHECKS_OF_ROWS = {"append_outputs"}
 
 
 @dataclass(kw_only=True)
 class _Soak:
-    """A run under way.
+    """A run in progress.
 
     Attributes:
         endpoints: The benchmark's servers.
-        pipeline: Under load.
-        driver: Of the pipeline.
-        load: What sends.
-        topic: Where to.
-        port: Of the driver's metrics.
-        say: Tells how far it is.
-        parts: Set once rows are dropped.
-        samples: Of the steady load.
+        pipeline: The pipeline under load.
+        driver: The pipeline's driver.
+        load: The running load program.
+        topic: The topic that receives the load.
+        port: Port of the driver's metrics.
+        say: Reports progress.
+        parts: Parts of the table; None as long as no rows are dropped.
+        samples: Samples of the steady load.
     """
 
     endpoints: Endpoints
@@ -137,7 +138,7 @@ class _Soak:
         return int(read)
 
     def keep_backlog(self, *, until: Callable[[int], bool], timeout_s: float) -> None:
-        """Send as much as keeps messages waiting, until enough was read."""
+        """Keep a backlog of messages until ``until`` accepts the number read."""
         deadline = time.monotonic() + timeout_s
         while not until(read := self.count_read()):
             if time.monotonic() > deadline:
@@ -146,7 +147,7 @@ class _Soak:
             time.sleep(_POLL_S)
 
     def read_all(self, *, timeout_s: float) -> int:
-        """Wait until nothing that was sent waits any more; return how much it was."""
+        """Wait until the pipeline has read all messages; return their number."""
         deadline = time.monotonic() + timeout_s
         while (read := self.count_read()) < (sent := self.topic.count_sent()):
             if time.monotonic() > deadline:
@@ -155,9 +156,9 @@ class _Soak:
         return sent
 
     def hold(self, *, rate: float, seconds: float) -> float:
-        """Send at a steady rate, with a look every ten seconds; return when it began.
+        """Send at a steady rate and sample every ten seconds; return the start time.
 
-        What waits for a look never holds up what is sent.
+        A thread of its own takes the samples, so they never delay the load.
         """
         sent = self.topic.count_sent()
         began = time.monotonic()
@@ -188,7 +189,7 @@ class _Soak:
             self.parts.drop_some(self.totals()[1])
 
     def take_sample(self) -> Sample:
-        """Look at everything."""
+        """Measure progress, memory, catalog and phases."""
         read = self.count_read()
         memory = memory_of(psutil.Process(self.driver.pid), self.pipeline)
         with connect(self.endpoints.home_dsn, application_name="bench") as connection:
@@ -215,7 +216,7 @@ class _Soak:
         )
 
     def totals(self) -> tuple[int, int, int]:
-        """Add up what the ledger says was read, committed, and a repeat."""
+        """Return how many events the ledger counts as read, committed and duplicate."""
         with connect(self.endpoints.home_dsn, application_name="bench") as connection:
             ((read, committed, repeats),) = connection.execute(
                 _SQL["totals"], {"pipeline": self.pipeline.name}
@@ -226,11 +227,11 @@ class _Soak:
 def measure_soak(
     *, minutes: float, seed: int, say: Callable[[str], None]
 ) -> dict[str, object]:
-    """Hold a load for so many minutes, and compare its first third with its last.
+    """Hold a load for ``minutes``, and compare its first third with its last.
 
     Raises:
         ConfigurationError: ``BENCH_ROOM``.
-        FatalError: A program ended, or the result is not right.
+        FatalError: A program ended, or the result is wrong.
     """
     seconds = 60 * minutes
     _check_room(seconds, rate=_EXPECTED_RATE * SHARE, keeps_rows=False)
@@ -290,7 +291,7 @@ def measure_soak(
 
 
 def _find_maximum(soak: _Soak, *, seconds: float) -> float:
-    """Measure what is committed per second while something always waits."""
+    """Measure the events per second while messages always wait."""
     soak.say("warming up")
     soak.keep_backlog(
         until=lambda read: read >= _WARM_UP_EVENTS,
@@ -306,7 +307,7 @@ def _find_maximum(soak: _Soak, *, seconds: float) -> float:
 
 
 def _hold(soak: _Soak, *, rate: float, seconds: float) -> float:
-    """Read what waits, see what there is room for, and hold the load."""
+    """Wait until the backlog is read, check the disk space, and hold the load."""
     soak.read_all(timeout_s=_BACKLOG / _RATE_MIN)
     if not _has_room(seconds, rate=rate):
         _check_room(seconds, rate=rate, keeps_rows=False)
@@ -314,7 +315,7 @@ def _hold(soak: _Soak, *, rate: float, seconds: float) -> float:
         soak.parts = RowParts(
             soak.endpoints.home_dsn, soak.pipeline, rows_per_part=ROWS_PER_PART
         )
-        # Those that were sent to find the maximum; to count them takes a while.
+        # Drop the rows of the search for the maximum now: counting them takes a while.
         soak.parts.drop_all()
     return soak.hold(rate=rate, seconds=seconds)
 
@@ -333,7 +334,7 @@ def _check_room(seconds: float, *, rate: float, keeps_rows: bool) -> None:
 
 
 def _check(soak: _Soak, sent: Sent) -> None:
-    """A run that lost or doubled something has no figures.
+    """Check that the run neither lost nor doubled an event.
 
     Raises:
         FatalError: ``BENCH_WRONG``.
@@ -370,7 +371,7 @@ def _too_slow(read: int) -> FatalError:
 def soak_tables(
     figures: Mapping[str, Any],
 ) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
-    """Return what people read: thirds compared, the bars, and the run."""
+    """Return tables to print: both thirds, the bars, and the run."""
     holds = figures["within_bars"]
     return [
         (

@@ -1,4 +1,4 @@
-"""The peer that Spark offers without Tallyweir."""
+"""The peer that runs on Spark without Tallyweir."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from services.process.endpoints import Endpoints, child_environment
 
 
 class PeerQuery(StrEnum):
-    """What the peer makes of the page views; see ``spark_jobs.bench.jdbc_peer``."""
+    """The peer's queries on the page views; see ``spark_jobs.bench.jdbc_peer``."""
 
     ROWS = "rows"
     WINDOWS = "windows"
@@ -33,10 +33,10 @@ def run_spark_peer(
     events: int,
     topics: Sequence[str] = (TOPIC,),
 ) -> list[MeasuredBatch]:
-    """Let Spark read the topics, which hold so many events, to their end.
+    """Let Spark read the topics, which hold ``events``, to their end.
 
     Raises:
-        FatalError: ``BENCH_INCOMPLETE``: it failed.
+        FatalError: ``BENCH_INCOMPLETE``: Spark failed.
     """
     environment = child_environment(endpoints)
     jars = ",".join(map(str, bench_jars()))
