@@ -1,1 +1,1 @@
-"""What proves and builds the product: benchmarks, chaos, demo, images, parts lists."""
+"""Tests and builds the product: benchmarks, chaos, demo, images, bill of materials."""

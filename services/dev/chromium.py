@@ -1,4 +1,4 @@
-"""A Chromium for tests of pages: the one that is here, else Debian's."""
+"""Finds a Chromium for tests of pages, or installs Debian's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def find_chromium() -> str | None:
 
 
 def why_no_chromium() -> str | None:
-    """Make sure that there is a Chromium; say why there is none and none can be had."""
+    """Install a Chromium if there is none; return why that is impossible, or None."""
     if find_chromium() is not None:
         return None
     reason = why_not_installable()

@@ -1,4 +1,4 @@
-"""Debian's packages for what the tests need beside Python's."""
+"""Installs Debian packages that the tests need in addition to Python's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 
 def why_not_installable() -> str | None:
-    """Say why packages cannot be installed here; None if they can be."""
+    """Return why packages cannot be installed here; None if they can be."""
     if os.geteuid() != 0:
         return "installing it takes root"
     if shutil.which("apt-get") is None:
@@ -18,11 +18,11 @@ def why_not_installable() -> str | None:
 
 
 def install_packages(what: str, *packages: str) -> bool:
-    """Install packages, and return whether that went well.
+    """Install packages, and return whether that succeeded.
 
     Args:
-        what: What they are, to be told: it takes a while.
-        packages: Their names.
+        what: Names the packages in a message, because the installation takes a while.
+        packages: Names of the packages.
     """
     sys.stderr.write(f"tallyweir: installing {what} from Debian's packages\n")
     for command in (

@@ -1,4 +1,4 @@
-"""Batches of events that are numbers, some of them repeats of what came before."""
+"""Batches of events that are numbers, some of which repeat earlier ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 I64Array = npt.NDArray[np.int64]
 
-#: The pipeline that has nothing but IDs.
+#: The pipeline that has only IDs.
 IDS_PIPELINE = "bench-dedup"
 #: Events of a batch, as a driver plans it by default.
 BATCH = 500_000
@@ -20,7 +20,7 @@ REPEATS = 0.1
 #: Sizes of a catalog: the smallest holds a batch, and the events of the largest fall
 #: into one horizon.
 IDS_MIN, IDS_MAX = BATCH, 100_000_000
-#: Repeats that are recent are of so many of the newest events.
+#: Recent repeats are drawn from so many of the newest events.
 _RECENT = 500_000
 
 
@@ -30,9 +30,9 @@ def batch_numbers(
     """Draw a batch that comes after the events ``0`` to ``before``.
 
     Args:
-        before: How many events there were; the new ones are those after them.
-        rng: What chooses the repeats, none of them twice, and where they stand.
-        recent: Whether repeats are of the newest events only; else of all alike.
+        before: Number of earlier events; the new ones follow them.
+        rng: Chooses the repeats, each of them once, and the order of the batch.
+        recent: Whether only the newest events are repeated; otherwise all alike are.
         size: Events of the batch.
     """
     repeats = int(size * REPEATS)
@@ -51,14 +51,14 @@ def new_in(batch: int = BATCH) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeBatches:
-    """The batches that one size of the catalog is measured with.
+    """The batches by which one size of the catalog is measured.
 
     Attributes:
-        size: IDs in the catalog before them.
-        asked: Asked for, and never published.
-        recent: The same, with repeats of the newest events only.
-        appended: Published one after the other.
-        new: Events that are all new.
+        size: IDs in the catalog before the batches.
+        asked: Batches that are asked for, and never published.
+        recent: A batch that is asked for, with repeats of the newest events only.
+        appended: Batches that are published one after the other.
+        new: A batch whose events are all new.
     """
 
     size: int
@@ -69,14 +69,14 @@ class SizeBatches:
 
     @property
     def size_after(self) -> int:
-        """IDs in the catalog when they are published."""
+        """IDs in the catalog after ``appended`` is published."""
         return self.size + len(self.appended) * new_in(len(self.appended[0]))
 
 
 def draw_batches(
     size: int, *, seed: int, asked: int = 5, appended: int = 4
 ) -> SizeBatches:
-    """Draw what a size is measured with; the same seed draws the same."""
+    """Draw the batches of one size; the same seed draws the same batches."""
     rng = np.random.default_rng([seed, size])
     step = new_in()
     return SizeBatches(
@@ -91,7 +91,7 @@ def draw_batches(
 
 
 def save_batches(batches: Sequence[I64Array], directory: Path, name: str) -> list[str]:
-    """Write batches to files for another process; return the files."""
+    """Write batches to files for another process; return the files' paths."""
     directory.mkdir(parents=True, exist_ok=True)
     files = []
     for number, batch in enumerate(batches):

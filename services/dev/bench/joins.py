@@ -1,6 +1,6 @@
-"""Pairs of events of two topics, deduplicated, beside a peer.
+"""Deduplicated pairs of events of two topics, compared with a peer.
 
-Two rounds in one run, as in ``throughput``.
+A run has a cold round and a warm one, as in ``throughput``.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def measure_joins(
     """Measure the product and its peer over two rounds of ``events`` each.
 
     Raises:
-        FatalError: A run did not end, or the pairs are not the peer's.
+        FatalError: A run did not end, or the pairs differ from the peer's.
     """
     with bench_servers() as endpoints:
         produce_rounds(
             endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say, topics=_TOPICS
         )
-        # IDs decide which topic an event is in: each has half of the events, or nearly.
+        # An event's ID decides its topic, so each topic has about half of the events.
         warm_up(endpoints, events=events // 2, say=say, topic=LEFT_TOPIC)
         say("running tallyweir")
         ours = measure_driver(endpoints, JOINS, events=events, rounds=_ROUNDS)
@@ -79,7 +79,7 @@ def measure_joins(
 
 
 def _check_pairs(dsn: str) -> int:
-    """Count the pairs, if both found the same."""
+    """Count the pairs, and check that the peer found the same ones."""
     with connect(dsn, application_name="bench") as connection:
         ((pairs, more, fewer),) = connection.execute(
             sql.SQL(_DIFFERENCES).format(

@@ -1,11 +1,12 @@
 """Lends one pipeline the seen IDs of another, as if it had seen them before it began.
 
-They become IDs of batch 0, which no pipeline has: so its driver finds them, as it finds
-those of any batch before its own, and they can be told from what its batches add.
+The IDs get batch 0, which no pipeline has. The borrower's driver finds them as it finds
+the IDs of any earlier batch, and they differ from the IDs that its own batches add.
 
-Chunks say that they hold all that their bucket has of batches through one. So no bucket
-may be lent that has runs beside its chunks: they would be of one batch, and a
-driver that reads the chunks would find more in them than was there, and start over.
+Chunks claim to hold all IDs that their bucket has of the batches up to a certain one. A
+bucket that has runs as well as chunks must therefore not be lent: runs and chunks would
+be of the same batch, and a driver that reads the chunks would find more in them than
+was there, and start over.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SQL = load_statements("services.dev.bench", "lent_ids.sql")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledBucket:
-    """A bucket of a catalog: its IDs, and how many rows of which kind have them."""
+    """A bucket of a catalog: how many IDs, chunks and runs it has."""
 
     bucket: int
     ids: int
@@ -46,10 +47,11 @@ def read_buckets(dsn: str, pipeline: str) -> list[FilledBucket]:
 
 
 def merge_all(dsn: str, pipeline: str) -> None:
-    """Merge the buckets of a pipeline that are due, and leave no newer batch alone.
+    """Merge the buckets of a pipeline that are due, including the newest batches.
 
-    The resolver leaves the two newest, for the sake of a driver that starts; here none
-    does, and what has no batch of its own afterwards cannot stay beside chunks.
+    The resolver leaves out the two newest batches for a driver that starts. Here no
+    driver starts. Lending takes away the batch of each run, so no run may stay next to
+    chunks.
     """
     with connect(dsn, application_name="bench") as connection:
         newest = _one(connection, "last_sequence", pipeline=pipeline)
@@ -63,7 +65,7 @@ def merge_all(dsn: str, pipeline: str) -> None:
 def lend(dsn: str, *, lender: str, borrower: str) -> None:
     """Copy all IDs of a pipeline to another one, which has none yet.
 
-    No driver of either runs. Both have buckets of one length.
+    No driver of either pipeline may run. Both must have buckets of the same length.
 
     Raises:
         FatalError: ``BENCH_WRONG``: a bucket has runs beside its chunks.
@@ -87,7 +89,7 @@ def count_lent(dsn: str, pipeline: str) -> int:
 
 
 def take_back(dsn: str, pipeline: str) -> None:
-    """Remove the IDs that a pipeline was lent, and no other."""
+    """Remove the IDs that a pipeline was lent, and no others."""
     with connect(dsn, application_name="bench") as connection:
         connection.execute(_SQL["take_back"], {"pipeline": pipeline})
 

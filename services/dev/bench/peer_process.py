@@ -1,4 +1,4 @@
-"""A peer of the benchmarks: a process that prints a line of JSON for what it read."""
+"""Runs a peer of the benchmarks, which prints a line of JSON for each batch."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ CREATE TABLE {table} (
 def run_peer_process(
     command: Sequence[str], environment: Mapping[str, str], *, events: int
 ) -> list[MeasuredBatch]:
-    """Run a peer, which reads so many events, to its end.
+    """Run a peer, which reads ``events``, to its end.
 
     Raises:
-        FatalError: ``BENCH_INCOMPLETE``: it failed, or took too long.
+        FatalError: ``BENCH_INCOMPLETE``: the peer failed, or took too long.
     """
     lines = run_program(command, environment, timeout_s=run_timeout_s(events))
     return [MeasuredBatch(**json.loads(line)) for line in lines]
 
 
 def create_peer_table(dsn: str, table: str) -> None:
-    """Make the table of page views for a peer that does not make it itself.
+    """Create the table of page views for a peer that does not create it itself.
 
-    The login has the name of our schema, so what is not said to be in ``public`` would
-    be made beside the ledger.
+    The login has the name of Tallyweir's schema, so Postgres would create the table
+    there, next to the ledger, if the statement did not name ``public``.
     """
     with connect(dsn, application_name="bench") as connection:
         target = sql.Identifier("public", table)
@@ -46,12 +46,12 @@ def create_peer_table(dsn: str, table: str) -> None:
 
 
 def jdbc_url(dsn: str) -> str:
-    """Write the address of a database as JDBC does, without the login."""
+    """Return the JDBC URL of a database, without the login."""
     fields = conninfo_to_dict(dsn)
     return f"jdbc:postgresql://{fields['host']}:{fields['port']}/{fields['dbname']}"
 
 
 def login_environment(dsn: str) -> dict[str, str]:
-    """Return the login of a database, for the environment of a process."""
+    """Return the login of a database as environment variables of a process."""
     fields = conninfo_to_dict(dsn)
     return {"PGUSER": str(fields["user"]), "PGPASSWORD": str(fields["password"])}

@@ -1,4 +1,4 @@
-"""The peer that Quix Streams offers: a consumer group and its PostgreSQL sink."""
+"""The peer that runs on Quix Streams: a consumer group and its PostgreSQL sink."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROGRAM = Path(__file__).with_name("quix_program.py")
 
 
 def install_quix() -> None:
-    """Install it where it is kept apart from our own packages, unless it is there.
+    """Install Quix Streams apart from Tallyweir's packages, unless it is there.
 
     Raises:
         SetUpError: pip failed.
@@ -34,10 +34,10 @@ def install_quix() -> None:
 def run_quix_peer(
     endpoints: Endpoints, table: str, *, events: int
 ) -> list[MeasuredBatch]:
-    """Let Quix Streams, once installed, read the topic, which holds so many events.
+    """Let Quix Streams, once installed, read the topic, which holds ``events``.
 
     Raises:
-        FatalError: ``BENCH_INCOMPLETE``: it failed.
+        FatalError: ``BENCH_INCOMPLETE``: Quix Streams failed.
     """
     directory = state_directory() / "bench" / "quix"
     directory.mkdir()

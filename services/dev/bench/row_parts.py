@@ -1,10 +1,11 @@
-"""A table whose rows are counted and dropped part by part, while it is written.
+"""Counts and drops the rows of a table part by part, while a driver writes them.
 
-Half an hour of rows has no room on every disk. From time to time the table gets
-another name and an empty one takes its place, in one transaction; a batch is published
-in one transaction too, so each batch is wholly in one part. The rows of a part are held
-against the ledger, as ``verify`` would do it: as many as the part's batches have
-committed, with offsets that add up to the batches' checksums. Then it is dropped.
+Not every disk can hold the rows of half an hour. From time to time one transaction
+renames the table and creates an empty one in its place. A batch is published in one
+transaction too, so each batch is wholly in one part. Each part is then compared with
+the ledger, as ``verify`` would do it: it must hold as many rows as its batches have
+committed, and their offsets must add up to the batches' checksums. Then the part is
+dropped.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class RowParts:
     """The parts of one table.
 
     Args:
-        dsn: Of the home.
-        pipeline: That appends to the table.
-        rows_per_part: So many rows at least are one part.
+        dsn: DSN of the home.
+        pipeline: The pipeline that appends to the table.
+        rows_per_part: The least number of rows in a part.
     """
 
     def __init__(
@@ -41,19 +42,19 @@ class RowParts:
         """Count and drop a part, if there are enough rows.
 
         Args:
-            committed: Events of all batches so far.
+            committed: Events that all batches have committed so far.
 
         Raises:
-            FatalError: ``BENCH_WRONG``: the rows are not those of the ledger.
+            FatalError: ``BENCH_WRONG``: the rows differ from the ledger.
         """
         if committed - self.rows >= self._rows_per_part:
             self.drop_all()
 
     def drop_all(self) -> None:
-        """Count and drop all rows that are there; new ones may come.
+        """Count and drop all rows that are there, while the driver may write more.
 
         Raises:
-            FatalError: As above.
+            FatalError: ``BENCH_WRONG``: the rows differ from the ledger.
         """
         names = {
             "table": sql.Identifier(self._pipeline.table),
@@ -63,9 +64,9 @@ class RowParts:
             "pipeline": self._pipeline.name,
             "after_sequence": self._through_sequence,
         }
-        # As the driver connects, so that the new table is where the old one was.
+        # Connect as the driver does, so that the new table is where the old one was.
         with connect(self._dsn, application_name="bench") as connection:
-            # Waits for the batch that is being published; the next one waits.
+            # Wait for the batch that is being published, and make the next one wait.
             connection.execute(_SQL["rename_part"].format(**names))
             connection.execute(_SQL["begin_part"].format(**names))
             ((through,),) = connection.execute(_SQL["last_sequence"], values).fetchall()

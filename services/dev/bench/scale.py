@@ -1,13 +1,13 @@
-"""How cost grows as work grows: one thing varied at a time, all else at a base point.
+"""How cost grows with work: one parameter varies, all others stay at a base point.
 
-Every point is a run of its own over two rounds of events, cold and warm, at the end of
-which the tables must hold each event once and ``verify`` must find nothing. Points with
-the same workload are measured once.
+Every point is a run of its own over two rounds of events, a cold one and a warm one.
+After it the tables must hold each event once, and ``verify`` must find no problem.
+Points with the same workload are measured once.
 
-The append table has no key but the event's ID, which differs for each event whatever
-the workload, so the keys that are varied are those of a window: how many users are
-counted decides how many groups are open at a time. That axis has the windows of
-``bench windows`` for its base, with all else as at the common one.
+The append table has no key but the event's ID, which differs for each event in every
+workload. The keys that vary are therefore those of a window: the number of users
+decides how many groups are open at a time. The base of that axis is the windows of
+``bench windows``, with all other parameters at the common base point.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from services.process.endpoints import Endpoints
 from sinks.postgres.server.branch_names import HOME
 
 _ROUNDS = 2
-#: What a page view takes that is not padded.
+#: Bytes of a page view without padding.
 _PLAIN_BYTES = 81
 _PADDED_BYTES = 1_024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is varied; the defaults are the base point.
+    """The parameters of a point; the defaults are the base point.
 
     Attributes:
-        task_slots: Tasks of Spark at a time.
-        kafka_partitions: Of the topic.
-        databases: That the rows are spread over, the home included.
-        branches: In which the home takes the rows of a batch.
-        event_bytes: About how long a message is.
-        window_keys: Users that are counted by window; None: views are appended.
+        task_slots: Tasks that Spark runs at a time.
+        kafka_partitions: Partitions of the topic.
+        databases: Databases that hold the rows, including the home.
+        branches: Branches in which the home takes the rows of a batch.
+        event_bytes: Approximate length of a message.
+        window_keys: Users that are counted by window; None if views are appended.
     """
 
     task_slots: int = 4
@@ -67,7 +67,7 @@ class Workload:
 
 BASE = Workload()
 
-#: What each axis is measured at.
+#: The values of each axis that are measured.
 AXES: Mapping[str, tuple[int, ...]] = {
     "task_slots": (1, 2, 4),
     "kafka_partitions": (1, 2, 4, 8),
@@ -80,17 +80,17 @@ AXES: Mapping[str, tuple[int, ...]] = {
 
 @dataclass(slots=True, kw_only=True)
 class _World:
-    """The servers, what was produced already, and what was measured already.
+    """The servers, the topics produced so far, and the points measured so far.
 
     Attributes:
         endpoints: Home database and broker.
-        databases: The others, by name.
-        events: Of each round.
-        seed: Of the events.
-        say: Tells what is going on.
-        distinct: Events that differ, by topic.
-        measured: By workload.
-        failed: What went wrong, by workload.
+        databases: DSNs of the other databases, by name.
+        events: Events of each round.
+        seed: Seed of the events.
+        say: Reports progress.
+        distinct: Number of distinct events, by topic.
+        measured: Figures by workload.
+        failed: What went wrong, by point.
     """
 
     endpoints: Endpoints
@@ -104,11 +104,11 @@ class _World:
 
 
 def workload_at(axis: str, value: int) -> Workload:
-    """Return the base point with one thing changed."""
+    """Return the base point with one parameter changed."""
     return replace(BASE, **{axis: value})
 
 
-#: Each of them once: the base point is on several axes.
+#: Each workload once: the base point is on several axes.
 WORKLOADS = frozenset(
     workload_at(axis, value) for axis, values in AXES.items() for value in values
 )
@@ -121,7 +121,7 @@ def measure_scale(
 
     Raises:
         FatalError: The run at the base point did not end, or its tables do not hold
-            each event once. Another of which that is true has no figure.
+            each event once. If another point fails so, it only has no figure.
     """
     with bench_servers() as endpoints, running_participants() as databases:
         world = _World(
@@ -133,7 +133,7 @@ def measure_scale(
         )
         topic = _topic_of(world, BASE)
         warm_up(endpoints, events=_ROUNDS * events, say=say, topic=topic)
-        # Nothing is predicted without it, so it is the first.
+        # The prediction needs the base point, so it comes first.
         base = _run(world, BASE)
         axes = {axis: _measure_axis(world, axis) for axis in AXES}
     constants = constants_of(base.rates.warm, base.warm, cores=os.cpu_count() or 1)
@@ -153,7 +153,7 @@ def measure_scale(
 def scale_tables(
     figures: Mapping[str, Any],
 ) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
-    """Return what people read: a table of all points, and one of the prediction."""
+    """Return tables to print: one of all points, and one of the prediction."""
     points = [
         (
             axis.replace("_", " "),
@@ -226,7 +226,7 @@ def _run(world: _World, workload: Workload) -> CostedRun:
 
 
 def _topic_of(world: _World, workload: Workload) -> str:
-    """Return a topic with the workload's events; make it if none had such before."""
+    """Return a topic with the workload's events; produce them if it is new."""
     users = workload.window_keys or USERS
     partitions, length = workload.kafka_partitions, workload.event_bytes
     topic = f"bench-scale-{partitions}-{length}-{users}"

@@ -1,4 +1,4 @@
-"""Bytes that a server has written to its log, and that a catalog takes there."""
+"""Reads how much a server has written to its log, and the size of a catalog."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _SQL = load_statements("services.dev.bench", "server_bytes.sql")
 
 
 def read_log_bytes(dsn: str) -> int:
-    """Return what the server has written to its log so far, ever."""
+    """Return how many bytes the server has ever written to its log."""
     return _read(dsn, "log_bytes")
 
 
 def read_catalog_bytes(dsn: str, pipeline: str) -> int:
-    """Return the room of a pipeline's seen IDs, indexes and all; 0 if it has none."""
+    """Return the size of a pipeline's seen IDs with indexes; 0 if it has none."""
     return _read(dsn, "catalog_bytes", pipeline=pipeline)
 
 

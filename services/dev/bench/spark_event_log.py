@@ -1,4 +1,4 @@
-"""What Spark says of its tasks: the event log of a driver under measurement."""
+"""Reads Spark's event log of a driver under measurement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TASK_END = "SparkListenerTaskEnd"
 
 
 def keep_event_log(pipeline: BenchPipeline) -> dict[str, str]:
-    """Make room for the log; return what a driver's environment needs to write it."""
+    """Create the log's directory; return the variables that make a driver write it."""
     directory = _directory_of(pipeline)
     directory.mkdir(parents=True, exist_ok=True)
     settings = {
@@ -27,14 +27,14 @@ def keep_event_log(pipeline: BenchPipeline) -> dict[str, str]:
 
 
 def read_shuffled_bytes(pipeline: BenchPipeline) -> int:
-    """Add up what the tasks of the jobs that have ended wrote for others to read."""
+    """Add up the bytes that tasks of finished jobs wrote for other tasks."""
     (log,) = _directory_of(pipeline).iterdir()
     with log.open(encoding="utf-8") as lines:
         return sum_shuffled_bytes(lines)
 
 
 def sum_shuffled_bytes(lines: Iterable[str]) -> int:
-    """Add them up in a log, whose last line may not be whole yet."""
+    """Add up the shuffled bytes in a log, whose last line may be incomplete."""
     written = 0
     for line in lines:
         if _TASK_END in line and line.endswith("\n"):

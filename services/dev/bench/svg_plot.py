@@ -1,4 +1,4 @@
-"""Charts as SVG, readable on light and on dark ground, with nothing but the library.
+"""Charts as SVG for light and dark backgrounds, using only the standard library.
 
 A chart is an element of a figure, which puts several side by side. Bars and points are
 in proportion to their values; every axis has a label with its unit.
@@ -14,24 +14,24 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 _WIDTH = 720
 _LINE_CHART_HEIGHT = 300
 _GAP = 24
-#: Room around the plotted area.
+#: Margins around the plotted area.
 _TOP, _RIGHT, _BOTTOM, _LEFT = 64, 24, 48, 72
 _BAR_HEIGHT = 13
 _TEXT_HEIGHT = 18
-#: As wide as an average letter of the legend's text.
+#: Width of an average letter of the legend's text.
 _LETTER = 6.4
 _TICKS = 5
 _FEW_POWERS = 2
 _THOUSAND, _MILLION = 1_000, 1_000_000
 
-#: Colours that people tell apart who see few of them; others on dark ground.
+#: Colours that colour-blind people can tell apart; other shades on a dark background.
 _LIGHT = ("#2a78d6", "#e0672b", "#159a6c", "#a04fc4", "#8a6d00", "#b8326a")
 _DARK = ("#6aa9f4", "#f39a68", "#4fcf9f", "#cb8ee6", "#d5b544", "#ee7fab")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """An axis: what it shows with its unit, and whether each step multiplies."""
+    """An axis: its label with the unit, and whether it is logarithmic."""
 
     label: str
     log: bool = False
@@ -47,12 +47,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bars:
-    """Bars of one thing, by what they show, which is the same for all of a chart.
+    """Bars of one thing; all things in a chart have the same series.
 
     Attributes:
-        name: Of the thing.
-        note: What it guarantees, or nothing.
-        values: By series.
+        name: Name of the thing.
+        note: Its guarantee, or an empty string.
+        values: Values by series.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Chart:
 
 
 class _Scale:
-    """From values to places along an axis that begins at ``first``."""
+    """Maps values to places along an axis that begins at ``first``."""
 
     def __init__(
         self, values: Sequence[float], *, first: float, length: float, log: bool
@@ -87,12 +87,12 @@ class _Scale:
         self._low, self._high = self.ticks[0], self.ticks[-1]
 
     def fit(self, values: Sequence[float]) -> None:
-        """Begin and end at values that are the ticks, too."""
+        """Use the values as ticks, and begin and end the axis at them."""
         self.ticks = sorted(set(values))
         self._low, self._high = self.ticks[0], self.ticks[-1]
 
     def place(self, value: float) -> float:
-        """Return where a value is."""
+        """Return the place of a value on the axis."""
         low, high, at = (
             (math.log10(one) for one in (self._low, self._high, value))
             if self._log
@@ -103,12 +103,12 @@ class _Scale:
 
 
 def bar_chart(title: str, unit: Axis, rows: Sequence[Bars]) -> Chart:
-    """Draw bars of several things, those of a thing together, below its name.
+    """Draw bars of several things, and group the bars of a thing below its name.
 
     Args:
-        title: Of the chart.
-        unit: What a bar's length is; linear, since only then it is in proportion.
-        rows: From top to bottom.
+        title: Title of the chart.
+        unit: The axis of the bars; linear, so that their lengths are in proportion.
+        rows: The things from top to bottom.
     """
     assert not unit.log, "a bar begins at zero"
     series = list(rows[0].values)
@@ -116,7 +116,7 @@ def bar_chart(title: str, unit: Axis, rows: Sequence[Bars]) -> Chart:
     bottom = _TOP + len(rows) * row_height
     chart = _start_chart(title, series)
     longest = [value for row in rows for value in row.values.values()]
-    # The room on the right is for the value beside the longest bar.
+    # The space on the right is for the value next to the longest bar.
     scale = _Scale(longest, first=_GAP, length=_WIDTH - 2 * _GAP - 48, log=False)
     _draw_x_axis(chart, unit, scale, top=_TOP - 4, bottom=bottom)
     for number, row in enumerate(rows):
@@ -146,7 +146,7 @@ def line_chart(
 ) -> Chart:
     """Draw lines with a mark at each point.
 
-    Few different x values get a tick each, more of them round ones.
+    If there are few different x values, each gets a tick; otherwise ticks are round.
     """
     assert lines, "a chart shows something"
     chart = _start_chart(title, [line.name for line in lines])
@@ -179,7 +179,7 @@ def line_chart(
 
 
 def write_figure(title: str, charts: Sequence[Chart], *, columns: int = 1) -> str:
-    """Put charts side by side, and below each other, into one SVG document."""
+    """Arrange charts in rows and columns in one SVG document."""
     across = max(chart.width for chart in charts)
     down = max(chart.height for chart in charts)
     lines = math.ceil(len(charts) / columns)
@@ -200,7 +200,7 @@ def write_figure(title: str, charts: Sequence[Chart], *, columns: int = 1) -> st
 
 
 def shown(value: float) -> str:
-    """Write a number as short as an axis wants it."""
+    """Format a number in the short form that an axis needs."""
     if value >= _MILLION:
         return f"{value / _MILLION:.4g}M"
     if value >= 10 * _THOUSAND:
@@ -248,7 +248,7 @@ def _text(parent: Element, text: str, *, x: float, y: float, kind: str) -> Eleme
 
 
 def _round_steps(greatest: float) -> list[float]:
-    """Return steps of 1, 2 or 5 times a power of ten, from zero to past the value."""
+    """Return ticks from zero past the value, 1, 2 or 5 times a power of ten apart."""
     rough = (greatest or 1.0) / _TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(times * power for times in (1, 2, 5, 10) if times * power >= rough)
@@ -256,7 +256,7 @@ def _round_steps(greatest: float) -> list[float]:
 
 
 def _round_factors(least: float, greatest: float) -> list[float]:
-    """Return powers of ten around the values; of few, 2 and 5 times each as well."""
+    """Return powers of ten around the values; if few, 2 and 5 times each as well."""
     low = math.floor(math.log10(least))
     high = max(low + 1, math.ceil(math.log10(greatest)))
     times = (1, 2, 5) if high - low <= _FEW_POWERS else (1,)

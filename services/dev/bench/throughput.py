@@ -1,11 +1,12 @@
-"""Events per second, deduplicated into Postgres, beside peers in the same run.
+"""Events per second, deduplicated into Postgres, compared with peers in the same run.
 
-All read the same topic on the same servers with the same cores, one after the other.
-The topic holds four rounds of events: the first is read by a cold JVM, the last by a
-warm one, and the rates are given apart. A rate is wall time, from the end of one batch
-to the end of the last one of the round, so that whatever is done between batches
-counts. A round takes ours some seconds, in which a shared machine may do anything, so
-ours is run several times, and its figures are the medians.
+Tallyweir and its peers read the same topic on the same servers with the same cores, one
+after the other. The topic holds four rounds of events. A cold JVM reads the first
+round, a warm one the last, and each has a rate of its own. A rate is based on wall
+time, from the end of one batch to the end of the round's last batch, so that all work
+between batches counts. Tallyweir takes only seconds for a round, in which other work
+may disturb a shared machine. Tallyweir therefore runs several times, and its figures
+are the medians.
 """
 
 from __future__ import annotations
@@ -52,12 +53,13 @@ _RUNS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Peer:
-    """Another way to do the same.
+    """Another system that does the same.
 
     Attributes:
-        guarantee: What it promises, in words.
-        run: Reads so many events into a table.
-        deduplicates: Whether the table holds each event once, else each message.
+        guarantee: The guarantee that it gives, in words.
+        run: Reads a number of events into a table.
+        deduplicates: Whether the table holds each event once; otherwise it holds each
+            message.
     """
 
     guarantee: str
@@ -107,8 +109,8 @@ def measure_throughput(
     Raises:
         ConfigurationError: ``JAVA_COMPILER_MISSING``.
         SetUpError: A peer could not be installed.
-        FatalError: Ours did not end, or its table does not hold what it must. A peer
-            of which that is true has no figure, and is among the failed ones.
+        FatalError: Tallyweir's run did not end, or its table holds the wrong rows. If
+            a peer fails so, it has no figure, and is among the failed ones.
     """
     if with_peers:
         check_java_compiler()
@@ -180,7 +182,7 @@ def _figures(runs: Sequence[float], peers: Mapping[str, float]) -> dict[str, obj
 
 
 def _check_rows(dsn: str, table: str, rows: int, *, distinct: int) -> None:
-    """A fast wrong answer is no answer."""
+    """Check the rows and the distinct IDs: a fast wrong answer is no answer."""
     with connect(dsn, application_name="bench") as connection:
         statement = psycopg.sql.SQL(
             "SELECT count(*), count(DISTINCT event_id) FROM {}"

@@ -1,1 +1,1 @@
-"""Builds the container images: wheels and jars by hash first, then no network."""
+"""Builds the container images: fetches wheels and jars by hash, then works offline."""

@@ -1,4 +1,4 @@
-"""Builds ``tallyweir/services`` and ``tallyweir/spark`` by the container engine."""
+"""Builds ``tallyweir/services`` and ``tallyweir/spark`` with the container engine."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _STAND_INS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltImage:
-    """An image that is there.
+    """An image that the engine has.
 
     Attributes:
-        name: With its tag, such as ``tallyweir/services:0.1.0``.
+        name: Its name with the tag, such as ``tallyweir/services:0.1.0``.
         image_id: Its digest in this engine.
-        size_b: Bytes, of all its layers.
+        size_b: Bytes of all its layers.
     """
 
     name: str
@@ -61,7 +61,7 @@ def build_images(
 
     Args:
         uses_stand_ins: Whether to build the public bases from Debian's packages first,
-            which takes root; else the engine pulls them by their digests.
+            which requires root. Otherwise the engine pulls them by their digests.
         tell: Called with a line about each step.
 
     Raises:
@@ -69,8 +69,8 @@ def build_images(
         RetryableError: ``IMAGE_NOT_BUILT``, or something could not be fetched.
     """
     check_engine()
-    # The only place of a clone that is for what can be made again, wherever the state
-    # directory of this process is: Docker sees nothing outside of the clone.
+    # Docker sees nothing outside of the clone. This is its only folder for files that
+    # can be made again, even if this process has another state directory.
     context = ROOT / ".tallyweir" / "images"
     tell("fetching wheels and jars by their hashes")
     fetch_wheels(context / "services", _SERVICES_LOCKS)
@@ -90,7 +90,7 @@ def build_images(
 
 
 def build_stand_ins(broker_jars: Path) -> None:
-    """Build the images of docker/bases that are not there yet."""
+    """Build the images of docker/bases that do not exist yet."""
     _copy(ensure_jars("broker"), broker_jars)
     _run(
         [str(ROOT / "docker" / "bases" / "build")],
@@ -99,7 +99,7 @@ def build_stand_ins(broker_jars: Path) -> None:
 
 
 def registry_answers() -> bool:
-    """Whether the engine can pull the base that every image of ours begins with."""
+    """Tell whether the engine can pull the base of all images of Tallyweir."""
     dockerfile = (ROOT / "docker" / "services.Dockerfile").read_text("utf-8")
     base = re.search(r"^ARG PYTHON_BASE=(\S+)$", dockerfile, re.MULTILINE)
     assert base is not None
@@ -134,7 +134,7 @@ def _build(kind: str, bases: dict[str, str]) -> BuiltImage:
     arguments = {
         "VERSION": version(),
         "REVISION": _git("rev-parse", "HEAD"),
-        # Of the commit, not of the build: the same commit makes the same image.
+        # The commit's time, not the build's: the same commit makes the same image.
         "CREATED": _git("log", "-1", "--format=%cI"),
         **{
             f"{base.upper()}_BASE": tag
@@ -164,7 +164,7 @@ def _copy(files: list[Path], directory: Path) -> None:
 
 
 def _git(*arguments: str) -> str:
-    """Ask git about this clone; a source archive has no history and no answer."""
+    """Ask git about this clone; the answer is empty in a source archive."""
     done = subprocess.run(
         ["git", *arguments],  # noqa: S607 - wherever the path has it
         cwd=ROOT,

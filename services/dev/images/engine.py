@@ -1,4 +1,4 @@
-"""A container engine for the tests: the one that answers, else Debian's."""
+"""Provides a container engine for the tests: the one that answers, or Debian's."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _POLL_S = 0.5
 
 @contextmanager
 def container_engine() -> Iterator[str | None]:
-    """Make sure that an engine answers; one that was started here ends with the block.
+    """Find or start an engine; stop it after the block if it was started here.
 
     Yields:
-        None, or why there is no engine and none can be had.
+        None if an engine answers; otherwise the reason why there is none.
     """
     if _answers():
         yield None

@@ -1,7 +1,7 @@
-"""The packages of an image's lock, fetched for the Python and machine of the image.
+"""Fetches the packages of an image's lock, for the Python and machine of the image.
 
-An image is built without a network, so that it can hold nothing but what its lock
-lists; pip checks every hash twice, here and when the image installs it.
+An image is built without a network, so that it can hold only the packages of its lock.
+pip checks every hash twice: here, and when the image installs the package.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from services.local.embedded.state_directory import ROOT
 from sinks.protocol.errors import RetryableError
 
-#: Of the images' base, whatever runs here.
+#: Python of the images' base, even if another version runs here.
 PYTHON_VERSION = "3.11"
 
 #: Tags of wheels that run on Debian 12, newest first.
@@ -24,10 +24,10 @@ _OUTPUT_LINES_SHOWN = 10
 
 
 def fetch_wheels(directory: Path, locks: tuple[str, ...]) -> None:
-    """Fill a directory with what the locks list, and with nothing else.
+    """Fill a directory with the packages that the locks list, and with nothing else.
 
     Args:
-        directory: Emptied first; pip's own cache spares the second download.
+        directory: Emptied first; pip's own cache saves the second download.
         locks: Names of lock files at the root of the repository.
 
     Raises:

@@ -1,1 +1,1 @@
-"""What Tallyweir is made of: every locked part with its hashes and its licence."""
+"""Tallyweir's bill of materials: every locked part with its hashes and its licence."""

@@ -1,6 +1,6 @@
-"""The jars that lie inside of the ``pyspark`` package, which no lock names.
+"""Lists the jars inside of the ``pyspark`` package, which no lock names.
 
-The hash of the package pins all of them, and its licence files speak for them.
+The hash of the package pins all of them, and its licence files cover them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COORDINATES = "META-INF/maven/(?P<group>[^/]+)/{artifact}/pom.properties"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundledJar:
-    """A jar as it lies there.
+    """A jar inside of the package.
 
     Attributes:
         group: Maven's ``groupId``; empty where the jar does not hold it.
@@ -41,7 +41,7 @@ class BundledJar:
 
 
 def installed_jars() -> list[BundledJar]:
-    """Read the jars of the installed package; none where it is not installed."""
+    """Read the jars of the installed package; empty if it is not installed."""
     spec = find_spec(BUNDLING_PACKAGE)
     if spec is None or spec.origin is None:
         return []
@@ -52,7 +52,7 @@ def read_jars(directory: Path) -> list[BundledJar]:
     """Read the jars of a folder, sorted by name.
 
     Raises:
-        ValueError: A file name tells no version.
+        ValueError: A file name contains no version.
     """
     return [_read(file) for file in sorted(directory.glob("*.jar"))]
 

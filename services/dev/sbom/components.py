@@ -9,8 +9,8 @@ from pathlib import Path
 
 from services.local.embedded.jars import JAR_LOCK, locked_jars
 
-#: What people get, laptop, images and benchmarks; what only tests and linters need is
-#: left out.
+#: Locks of what users get: laptop, images and benchmarks. Locks that only tests and
+#: linters need are left out.
 RUNTIME_LOCKS = (
     "requirements.lock",
     "requirements-services.lock",
@@ -28,12 +28,12 @@ _UNHASHED = re.compile(r"^[A-Za-z0-9]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
-    """One part in one version.
+    """One version of one part.
 
     Attributes:
         group: Maven's ``groupId``; empty for a Python package.
         hashes: SHA-256 of each file that may be installed, in hex.
-        locks: Which locks name it, a section of ``jars.lock`` with a hash sign.
+        locks: The locks that name it, such as ``jars.lock#spark`` for a section.
     """
 
     group: str

@@ -1,4 +1,4 @@
-"""A software bill of materials in CycloneDX 1.6, the same for the same locks."""
+"""Writes a bill of materials in CycloneDX 1.6; the same locks give the same one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from services.dev.sbom.bundled_jars import BUNDLING_PACKAGE, BundledJar
 from services.dev.sbom.components import Component
 
-#: Any constant: the serial number is computed from what the document says.
+#: Any constant will do: the serial number is computed from the document's content.
 _NAMESPACE = uuid.UUID("6f3c1d0e-8f57-4c1b-9f0e-2b1f6a3d7c55")
 
 
@@ -22,13 +22,13 @@ def cyclonedx(
 ) -> dict[str, object]:
     """Build the document.
 
-    It has no time of its own, so that whoever builds the same version gets the same.
+    It has no timestamp, so that every build of a version gives the same document.
 
     Args:
         components: Every part.
         licences: SPDX expressions by package URL.
         bundled: Jars inside of ``pyspark``, listed below it.
-        version: Tallyweir's.
+        version: Tallyweir's version.
     """
     parts = [_component(one, licences[one.purl]) for one in components]
     for part in parts:
@@ -75,7 +75,7 @@ def _bundled(jar: BundledJar) -> dict[str, object]:
     named = {"group": jar.group, "purl": jar.purl} if jar.group else {}
     return {
         "type": "library",
-        # Some of them are locked by themselves as well.
+        # A lock may name the same jar, so the package URL might not be unique.
         "bom-ref": f"{BUNDLING_PACKAGE}/{jar.artifact}-{jar.version}.jar",
         "name": jar.artifact,
         "version": jar.version,

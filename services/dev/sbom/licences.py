@@ -1,4 +1,4 @@
-"""Which licence each part has, and whether it may come with Tallyweir."""
+"""Finds the licence of each part, and whether the part may come with Tallyweir."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _BY_CLASSIFIER = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LicenceRules:
-    """What ``licences.toml`` says.
+    """The rules of ``licences.toml``.
 
     Attributes:
         allowed: SPDX identifiers that every part may have.
-        allowed_for: Others, with the names of the parts that may.
-        packages: Licences of Python packages whose metadata does not tell.
+        allowed_for: Other identifiers, with the names of the parts that may have them.
+        packages: Licences of Python packages whose metadata does not name them.
         jars: Licences of jars, by group or ``group:artifact``.
     """
 
@@ -39,7 +39,7 @@ class LicenceRules:
 
     @classmethod
     def read(cls, root: Path) -> LicenceRules:
-        """Read the file of a repository."""
+        """Read the rules of a repository."""
         rules = tomllib.loads((root / LICENCES).read_text("utf-8"))
         return cls(
             allowed=frozenset(rules["allowed"]),
@@ -52,9 +52,9 @@ class LicenceRules:
         )
 
     def licence_of(self, component: Component) -> str | None:
-        """Return a part's licence as an SPDX expression; None when nothing says it.
+        """Return a part's licence as an SPDX expression; None if it is unknown.
 
-        The file comes first, because someone has looked it up.
+        The rules take precedence over the metadata, because a maintainer checked them.
         """
         if component.group:
             exact = self.jars.get(f"{component.group}:{component.name}")
@@ -64,10 +64,10 @@ class LicenceRules:
         )
 
     def allows(self, component: Component, expression: str) -> bool:
-        """Tell whether a part may come with us under an SPDX expression.
+        """Tell whether a part may come with Tallyweir under an SPDX expression.
 
-        With OR one side must be allowed, with AND, which binds closer, both; brackets
-        are not understood, and so never allowed.
+        With OR one side must be allowed. With AND, which binds closer, both sides must
+        be. Brackets are not understood, and so never allowed.
         """
         return any(
             all(self._allows_one(component.name, one) for one in each.split(" AND "))
@@ -109,7 +109,7 @@ def check_licences(
 
 
 def _declared(name: str, known: frozenset[str]) -> str | None:
-    """Read what an installed package says of itself, in whichever field it does."""
+    """Read the licence that an installed package declares, in any of its fields."""
     try:
         declared = metadata(name)
     except PackageNotFoundError:
@@ -124,5 +124,5 @@ def _declared(name: str, known: frozenset[str]) -> str | None:
         for classifier in declared.get_all("Classifier") or []
         if classifier.startswith("License ::")
     }
-    # Two classifiers may mean both or either.
+    # Two classifiers may mean that both licences apply, or either of them.
     return licences.pop() if len(licences) == 1 else None
