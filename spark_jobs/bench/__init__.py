@@ -1,1 +1,1 @@
-"""What the benchmarks run in a process of Spark's."""
+"""Benchmark programs that run in a Spark process."""

@@ -1,14 +1,15 @@
-"""The peer of the benchmarks of rates: what Spark offers without Tallyweir.
+"""The peer of the rate benchmarks that runs on Spark without Tallyweir.
 
-``dropDuplicatesWithinWatermark`` on RocksDB, then an append over JDBC in
-``foreachBatch``: deduplicated, but at-least-once into Postgres, because neither
-offsets nor IDs are in the transaction of the rows. Set up as well as its
+The program uses ``dropDuplicatesWithinWatermark`` on RocksDB, and appends over JDBC in
+``foreachBatch``. It deduplicates, but writes to Postgres at least once, because neither
+offsets nor IDs are in the transaction of the rows. It is set up as well as Spark's
 documentation tells: rewritten batch inserts, changelog checkpointing, as many
-partitions as task slots. Prints one line of JSON per batch.
+partitions as task slots. It prints one line of JSON per batch.
 
-The query ``windows`` counts the events of each user in ten seconds and appends the
-windows that are complete; ``joins`` appends the pairs of events of two topics that
-have the same user and lie close together; ``rows`` appends the events of one.
+The query ``windows`` counts the events of each user in ten seconds, and appends the
+windows that are complete. The query ``joins`` appends the pairs of events of two topics
+that have the same user and lie close together. The query ``rows`` appends the events of
+one topic.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def main() -> None:
     spark = start_session(settings, name="jdbc-peer")
     tasks = spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
-    # As Spark has it: a driver of ours does without, for its expressions' sake.
+    # Spark's default; Tallyweir's driver turns it off because of its expressions.
     spark.conf.set("spark.sql.subexpressionElimination.enabled", "true")
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", _STATE_STORE)
     spark.conf.set(
@@ -86,7 +87,7 @@ def main() -> None:
             }
             if progress["numInputRows"]:
                 sys.stdout.write(json.dumps(line) + "\n")
-        # Its state store writes in the background, also below the checkpoint.
+        # Stop Spark first: its state store writes to the checkpoint in the background.
         spark.stop()
 
 
@@ -113,7 +114,7 @@ def _deduplicate(events: DataFrame, delay: str = "2 minutes") -> DataFrame:
 
 
 def _count_by_user(events: DataFrame) -> DataFrame:
-    """Keep windows open as long as the benchmark's own pipeline does."""
+    """Count events by user in windows that stay open as long as Tallyweir's."""
     window = F.window("viewed_at", "10 seconds")
     counted = _deduplicate(events, "100 seconds").groupBy(window, "user_id").count()
     return counted.select(
@@ -124,7 +125,7 @@ def _count_by_user(events: DataFrame) -> DataFrame:
 
 
 def _join(lefts: DataFrame, rights: DataFrame) -> DataFrame:
-    """Pair what the benchmark's own pipeline pairs."""
+    """Pair the same events as Tallyweir's pipeline of the benchmark."""
     left = _deduplicate(lefts, "20 seconds").select(
         "user_id",
         F.col("event_id").alias("left_id"),

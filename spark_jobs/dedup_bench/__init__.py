@@ -1,6 +1,6 @@
-"""What ``bench dedup`` runs: a driver with nothing but IDs, and Spark's own way.
+"""The programs of ``bench dedup``: a driver that has only IDs, and a peer on Spark.
 
-The product's part of it is all there: the claim of an epoch, the holder of IDs with its
-copy of the catalog, staging, and the publish transaction. What is left out is what has
-nothing to do with IDs: Kafka, Spark's tasks, decoding, and results.
+The driver has all of the product's parts for IDs: the claim of an epoch, the holder of
+IDs with its copy of the catalog, staging, and the publish transaction. It leaves out
+the parts that have nothing to do with IDs: Kafka, Spark's tasks, decoding, and results.
 """

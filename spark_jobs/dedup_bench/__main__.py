@@ -1,7 +1,7 @@
 """The program of ``bench dedup``: fills a catalog, starts on it, measures it.
 
-Reads what to do as one line of JSON; what it has found is the last line that it
-prints, as JSON. Batches are files of numbers, as ``numpy.save`` writes them.
+The program reads its task as one line of JSON. The last line that it prints holds its
+figures, as JSON. Batches are files of numbers, as ``numpy.save`` writes them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
 def fill(settings: DriverSettings, task: Task) -> Figures:
     """Publish the events ``begin`` to ``end`` in batches, all of them new.
 
-    ``times`` says when they happened, if it was not as in ``bench dedup``.
+    ``times`` says when they happened, if not at the times of ``bench dedup``.
     """
     begin, end = task["begin"], task["end"]
     times = EventTimes(**task.get("times", {}))
@@ -70,7 +70,7 @@ def start(settings: DriverSettings, task: Task) -> Figures:
     began = time.perf_counter()
     with started_ids_driver(settings) as driver:
         claimed = time.perf_counter()
-        # Whatever is hashed and sorted for it is the tasks' work, and not counted.
+        # Hashing and sorting are the tasks' work, so they are not counted.
         batch = driver.plan(numbers)
         waits = time.perf_counter()
         driver.holder.ask(driver.begin(batch), batch.questions[0].candidates)
@@ -90,7 +90,7 @@ def measure(settings: DriverSettings, task: Task) -> Figures:
         few = driver.plan(np.arange(TASKS, dtype=np.int64))
         every = [_load(driver, file) for file in task["ask"]]
         empty = memory_bytes()
-        # Copies of IDs of all ages have the chunks fetched of all buckets.
+        # Repeats of IDs of all ages make the holder fetch the chunks of all buckets.
         for batch in (*every, *every):
             ask_all(driver, batch)
         settle(driver, few)
@@ -107,7 +107,7 @@ def measure(settings: DriverSettings, task: Task) -> Figures:
 
 
 def _probe(driver: IdsDriver, batches: Sequence[PlannedBatch]) -> Figures:
-    """Ask in rounds that are thrown away, so the catalog stays as it is."""
+    """Ask in rounds that are discarded, so that the catalog stays as it is."""
     asked = [ask_all(driver, batch) for batch in batches]
     events = batches[0].events
     return {
@@ -125,14 +125,14 @@ def _look_ups(driver: IdsDriver, new: PlannedBatch, mixed: PlannedBatch) -> Figu
     of_mixed = ask_all(driver, mixed).searches
     return {
         "false_positive_rate_configured": FALSE_POSITIVES,
-        # Nothing that was asked for is there, so whatever passed is one.
+        # The catalog holds none of these IDs, so each look-up is a false positive.
         "false_positive_rate": of_new["looked_up"] / of_new["asked"],
         "looked_up_share": of_mixed["looked_up"] / of_mixed["asked"],
     }
 
 
 def _append(driver: IdsDriver, files: Sequence[str]) -> Figures:
-    """Publish batches, one after the other; merges take their time beside them."""
+    """Publish batches one after the other, while merges run in the background."""
     totals = {"filing": 0.0, "probing": 0.0, "publishing": 0.0}
     events = 0
     survivors = []

@@ -1,4 +1,4 @@
-"""What is measured of the seen-ID catalog: seconds, bytes, and look-ups."""
+"""Measures the seen-ID catalog: seconds, bytes, and look-ups."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from spark_jobs.dedup_bench.ids_driver import IdsDriver, PlannedBatch
 
 _KIBI = 1024
 _BLOCK = 512
-#: Less processor time than that, in so many seconds, is a process that has nothing
-#: to do.
+#: A process that uses less processor time than the first in the second is idle; both
+#: are in seconds.
 _QUIET_S, _LOOK_S = 0.02, 0.5
-#: It may have been waiting for the disk; so it must be quiet several times in a row.
+#: A process that waits for the disk is quiet as well, so it must be quiet several times
+#: in a row.
 _QUIET_LOOKS = 4
 _LOOKS_MAX = 600
 
 
 @dataclass(slots=True, kw_only=True)
 class AskedBatch:
-    """How a batch's claims went.
+    """The claims of a batch, and how long they took.
 
     Attributes:
-        filing: Seconds until the batch before it was fetched and filed.
-        probing: Seconds until all questions were answered.
-        probing_processor: Those of them that the answering thread has worked.
+        filing: Seconds until the holder had fetched and filed the batch before it.
+        probing: Seconds until the holder had answered all questions.
+        probing_processor: Processor time of the answering thread in ``probing``.
         claims: The answers.
         searches: How many IDs were ``asked`` for, ``looked_up`` because some filter had
-            not ruled them out, and ``met`` there.
+            not ruled them out, and ``met`` in the catalog.
     """
 
     filing: float
@@ -51,7 +52,7 @@ def ask_all(driver: IdsDriver, batch: PlannedBatch) -> AskedBatch:
     """Let every task of a batch ask, one after the other."""
     began = time.perf_counter()
     number = driver.begin(batch)
-    # Whoever asks first waits for the catalog; who asks for nothing does only that.
+    # The first question waits for the catalog; an empty question does only that.
     driver.holder.ask(number, _nothing_of(batch))
     worked, filed = time.thread_time(), time.perf_counter()
     claims = [driver.holder.ask(number, one.candidates) for one in batch.questions]
@@ -65,9 +66,9 @@ def ask_all(driver: IdsDriver, batch: PlannedBatch) -> AskedBatch:
 
 
 def settle(driver: IdsDriver, batch: PlannedBatch) -> None:
-    """Wait until nothing is merged any more behind the batches' backs.
+    """Wait until no merge runs in the background any more.
 
-    What is ready is taken when a round begins, which may start the next merge.
+    A round that begins takes the merges that are ready, which may start the next merge.
     """
     quiet = 0
     for _ in range(_LOOKS_MAX):
@@ -95,16 +96,16 @@ def _nothing_of(batch: PlannedBatch) -> Candidates:
 
 
 def memory_bytes() -> int:
-    """Return the memory of this process that is no file."""
+    """Return the memory of this process that belongs to no file."""
     status = Path("/proc/self/status").read_text()
     (line,) = (one for one in status.splitlines() if one.startswith("RssAnon:"))
     return int(line.split()[1]) * _KIBI
 
 
 def disk_bytes(directory: Path) -> int:
-    """Return the room that files in a directory take which this process works with.
+    """Return the disk space of the files in a directory that this process uses.
 
-    Those without a name are found among its mappings.
+    Files without a name are found among the mappings of the process.
     """
     sizes: dict[int, int] = {}
     for line in Path("/proc/self/maps").read_text().splitlines():
@@ -123,6 +124,6 @@ def _mapped_room(span: str) -> int:
     try:
         return stat.stat().st_blocks * _BLOCK
     except OSError:
-        # Only who may look into every process may look there.
+        # Reading map_files takes the right to inspect every process.
         begin, end = (int(address, 16) for address in span.split("-"))
         return end - begin

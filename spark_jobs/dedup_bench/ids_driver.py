@@ -44,7 +44,7 @@ _PARTITIONS = tuple(TopicPartition(PIPELINE, number) for number in range(TASKS))
 _DAY_S = 86_400
 _HORIZON_S = 7 * _DAY_S
 
-#: As a pipeline is laid out that is told nothing but its source.
+#: The layout of a pipeline whose file names nothing but its source.
 LAYOUT = HomeLayout(
     pipeline=PIPELINE,
     definition=json.dumps({"outputs": []}),
@@ -60,7 +60,7 @@ LAYOUT = HomeLayout(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBatch:
-    """A batch, and what its tasks ask for."""
+    """A batch, and the questions of its tasks."""
 
     plan: BatchPlan
     questions: Sequence[Question]
@@ -72,7 +72,7 @@ class PlannedBatch:
 
 @dataclass(kw_only=True)
 class IdsDriver:
-    """One claim of an epoch; plans, claims and publishes batches one by one."""
+    """Plans, claims and publishes batches one by one, under one claim of an epoch."""
 
     home: PostgresHome
     publisher: Publisher
@@ -132,7 +132,7 @@ class IdsDriver:
         self._publish(batch, votes)
 
     def publish_new(self, batch: PlannedBatch) -> None:
-        """Publish a batch whose IDs are known to be new; nobody asks for them."""
+        """Publish a batch whose IDs are known to be new, without asking for them."""
         claims = [_all_new(question) for question in batch.questions]
         self._publish(batch, self._stage_all(batch, claims))
 
@@ -201,11 +201,11 @@ def started_ids_driver(
     """Start as a driver does: claim an epoch, settle, and hold the IDs.
 
     Args:
-        settings: Where the home is.
+        settings: Settings that name the home.
         times: When the events happened.
 
     Raises:
-        TallyweirError: As claiming an epoch does.
+        TallyweirError: The epoch could not be claimed.
     """
     home = PostgresHome(settings.home_dsn, LAYOUT)
     with closing(home), closing(KeptConnection()) as staging:
@@ -228,7 +228,7 @@ def started_ids_driver(
 
 
 def _all_new(question: Question) -> Claim:
-    """Answer as the holder does where no ID was there before."""
+    """Answer as the holder does if all IDs are new."""
     candidates = question.candidates
     return Claim(
         classes=np.full(len(candidates), RowClass.SURVIVOR, dtype=np.uint8),
@@ -237,10 +237,10 @@ def _all_new(question: Question) -> Claim:
 
 
 def copy_directory(settings: DriverSettings) -> Path:
-    """Return where the copy of the catalog takes its room."""
+    """Return the directory of the copy of the catalog."""
     return settings.state_directory / "seen_ids" / PIPELINE / "claim"
 
 
 def _local_conf() -> SparkConf:
-    """Set what Spark would say of a driver on this machine."""
+    """Return the settings that Spark would have for a driver on this machine."""
     return SparkConf(loadDefaults=False).set("spark.driver.host", "127.0.0.1")

@@ -1,4 +1,4 @@
-"""Events that are nothing but a number, which their ID and their time follow from."""
+"""Events that are only a number, from which their ID and their time follow."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sinks.seen_ids.fingerprint import fingerprint
 from sinks.seen_ids.ordering import I64Array, U64Array
 from sinks.seen_ids.part_words import KEY_BYTES
 
-#: As many ask for their IDs as tasks of a batch do, each for a partition's share.
+#: Tasks of a batch; each asks for the IDs of one partition.
 TASKS = 4
 
-#: What a fingerprint costs does not depend on the key.
+#: Any key will do: the cost of a fingerprint does not depend on it.
 _KEY = b"bench".ljust(KEY_BYTES, b".")
 
 
@@ -25,17 +25,17 @@ class EventTimes:
     """When numbered events happened.
 
     Attributes:
-        begin_us: Number 0; 2026-01-01, before the clock of whoever runs this, which no
-            event may be ahead of.
-        gap_us: From one event to the next; at 200 a second 10**8 of them fit into a
-            horizon of seven days.
+        begin_us: Time of number 0: 2026-01-01, long ago, because no event may be ahead
+            of the clock of the machine.
+        gap_us: Time from one event to the next. At 200 events a second 10**8 of them
+            fit into a horizon of seven days.
     """
 
     begin_us: int = 1_767_225_600_000_000
     gap_us: int = 5_000
 
     def of(self, numbers: I64Array) -> I64Array:
-        """Tell when events happened; a repeat has the time of what it repeats."""
+        """Return when events happened; a repeat has the time of the original event."""
         return self.begin_us + numbers * self.gap_us
 
 
@@ -44,11 +44,11 @@ EVENT_TIMES = EventTimes()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What one task asks for.
+    """The question of one task.
 
     Attributes:
-        candidates: In the order in which they may ask.
-        event_time_max_us: Of its newest event.
+        candidates: The task's rows, in the order in which they must ask.
+        event_time_max_us: Time of its newest event.
     """
 
     candidates: Candidates
@@ -67,13 +67,13 @@ def questions_of(
     bucket_seconds: int,
     times: EventTimes = EVENT_TIMES,
 ) -> list[Question]:
-    """Share a batch out among its tasks, in order.
+    """Divide a batch among its tasks, in order.
 
     Args:
-        numbers: Of its events, in the order of their offsets.
-        starts: The offset that each task's partition is read from.
+        numbers: Numbers of its events, in the order of their offsets.
+        starts: The first offset of each task's partition.
         bucket_seconds: How much event time a bucket covers.
-        times: When they happened.
+        times: When the events happened.
     """
     return [
         _question(share, place, start, bucket_seconds, times)
@@ -94,7 +94,7 @@ def _question(
         bucket=times_us // 1_000_000 // bucket_seconds * bucket_seconds,
         hi=np.ascontiguousarray(pairs[:, 0]),
         lo=np.ascontiguousarray(pairs[:, 1]),
-        # A repeat is one to the last byte, so its payload has the same hash.
+        # A repeat copies the event byte for byte, so its payload has the same hash.
         payload_hashes=np.maximum(pairs[:, 0] ^ pairs[:, 1], np.uint64(1)),
     )
     return Question(

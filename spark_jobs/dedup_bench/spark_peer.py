@@ -1,8 +1,8 @@
-"""The peer that Spark offers: ``dropDuplicatesWithinWatermark`` on RocksDB.
+"""The peer that runs on Spark: ``dropDuplicatesWithinWatermark`` on RocksDB.
 
-Its state is filled by the stream that is measured afterwards: it reads files of IDs,
-one a batch, and writes nothing, so that no broker and no sink count. The same files are
-read once more without deduplication, to tell what the rest of a batch takes.
+One stream fills the state and is then measured. It reads files of IDs, one per batch,
+and writes nothing, so that neither broker nor sink count. Another stream reads the
+measured files without deduplication, to show what the rest of a batch takes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spark_jobs.engine.settings import DriverSettings
 
 _STATE_STORE = "spark.sql.streaming.stateStore"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-#: Larger than what is measured: filling has fewer checkpoints to wait for.
+#: Larger than the measured batches, so that filling waits for fewer checkpoints.
 _FILL_EVENTS = 1_000_000
 _SCHEMA = "event_id binary, event_time timestamp"
 _HORIZON = "7 days"
@@ -52,7 +52,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=settings.state_directory) as folder:
         alone = _run(spark, Path(folder) / "alone", batches, deduplicate=False)
         progress = _run(spark, Path(folder) / "ids", [*fill, *batches])
-        # Its state store writes in the background, also below the checkpoint.
+        # Stop Spark first: its state store writes to the checkpoint in the background.
         spark.stop()
     figures = _figures(progress[len(fill) :], alone)
     sys.stdout.write(json.dumps(figures) + "\n")
@@ -65,7 +65,7 @@ def _run(
     *,
     deduplicate: bool = True,
 ) -> list[dict[str, Any]]:
-    """Read batches as a stream; return what Spark says of each."""
+    """Read batches as a stream; return Spark's report on the progress of each."""
     files = folder / "files"
     _write(files, batches)
     events: DataFrame = (
@@ -113,7 +113,7 @@ def _figures(
     ]
     return {
         "us_per_event": _us_per_event(measured),
-        # The first batch compiles what the others run.
+        # Leave out the first batch, in which Spark compiles what the others run.
         "reading_alone_us": _us_per_event(alone[1:]),
         "ids_at_end": state["numRowsTotal"],
         "dropped": dropped,
