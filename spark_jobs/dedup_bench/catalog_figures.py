@@ -15,8 +15,7 @@ from spark_jobs.dedup_bench.ids_driver import IdsDriver, PlannedBatch
 
 _KIBI = 1024
 _BLOCK = 512
-#: A process that uses less processor time than the first in the second is idle; both
-#: are in seconds.
+#: A process is idle if it uses less processor time than ``_QUIET_S`` in ``_LOOK_S``.
 _QUIET_S, _LOOK_S = 0.02, 0.5
 #: A process that waits for the disk is quiet as well, so it must be quiet several times
 #: in a row.

@@ -25,8 +25,8 @@ class EventTimes:
     """When numbered events happened.
 
     Attributes:
-        begin_us: Time of number 0: 2026-01-01, long ago, because no event may be ahead
-            of the clock of the machine.
+        begin_us: Time of number 0: 2026-01-01, in the past, because no event may be
+            ahead of the machine's clock.
         gap_us: Time from one event to the next. At 200 events a second 10**8 of them
             fit into a horizon of seven days.
     """

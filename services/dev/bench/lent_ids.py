@@ -68,7 +68,7 @@ def lend(dsn: str, *, lender: str, borrower: str) -> None:
     No driver of either pipeline may run. Both must have buckets of the same length.
 
     Raises:
-        FatalError: ``BENCH_WRONG``: a bucket has runs beside its chunks.
+        FatalError: ``BENCH_WRONG``: a bucket has runs as well as chunks.
     """
     with connect(dsn, application_name="bench") as connection:
         number = _one(connection, "pipeline_number", pipeline=borrower)
