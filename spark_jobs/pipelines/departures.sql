@@ -1,7 +1,6 @@
--- The lookup tables of departures. `tallyweir templates run departures` fills those
--- that are empty from the data set of the flights. `templates init` writes the files
--- next to this one, for psql:
--- \copy weather FROM weather.csv (FORMAT csv, HEADER, NULL 'NA')
+-- What departures looks up. `tallyweir templates run departures` fills those that are
+-- empty from the data set of the flights; `templates init` writes the files beside this
+-- one, for psql: \copy weather FROM weather.csv (FORMAT csv, HEADER, NULL 'NA')
 CREATE TABLE IF NOT EXISTS airlines (
     code text PRIMARY KEY,
     name text NOT NULL
@@ -30,7 +29,7 @@ CREATE TABLE IF NOT EXISTS planes (
     engine text NOT NULL
 );
 
--- The hour is local, and occurs twice on one day in November; time_hour is its instant.
+-- The hour is local, and is there twice on the day in November; time_hour is its instant.
 CREATE TABLE IF NOT EXISTS weather (
     origin text NOT NULL,
     year integer NOT NULL,

@@ -1,4 +1,4 @@
-"""Machines: their speed and temperature, and an alarm if one is odd or silent."""
+"""Machines: their speed and temperature, and an alarm when one is odd or silent."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ PIPELINE = "factory"
 TOPIC = "machine-readings"
 READINGS = "machine_readings"
 TABLE = "machine_reports"
-#: A machine that sends no reading for so long raises an alarm.
+#: A machine that says nothing for so long raises an alarm.
 SILENCE_SECONDS = 60
-#: A temperature is odd if it is more than so many standard deviations from the mean of
-#: the machine, and if the machine has sent at least so many readings.
+#: So many deviations from its mean are odd; judged once there are some readings.
 DEVIATIONS = 3
 READINGS_MIN = 30
-#: How far a reading may be behind the newest one.
+#: How far behind the newest reading others are expected.
 DELAY_SECONDS = 5
 
 _SILENCE = timedelta(seconds=SILENCE_SECONDS)
@@ -37,15 +36,15 @@ _SILENCE = timedelta(seconds=SILENCE_SECONDS)
         "deviation": "double precision",
     },
     select=["read_at", "revolutions", "temperature"],
-    # The number of readings, their mean, and the sum of their squared distances from it
-    # by Welford's method, which loses no digits. Then the newest reading's time and
-    # counter, and whether the function has reported the silence after it.
+    # How many readings, their mean, and the sum of their squared distances from it:
+    # Welford's method, which loses no digits. The newest reading's time and counter,
+    # and whether the silence after it has been reported.
     state={"run": ValueState([0, 0.0, 0.0, None, 0, False])},
 )
 def machine_reports(
     _key: tuple[Any, ...], events: Any, state: Any, timers: Any, _watermark: Any
 ) -> Iterator[dict[str, Any]]:
-    """Report each reading, and also odd temperatures and silences."""
+    """Report each reading, and odd ones and silences beside."""
     count, mean, squares, newest, counter, reported = state["run"].value
     for reading in events.to_pylist():
         at, temperature = reading["read_at"], reading["temperature"]

@@ -1,4 +1,4 @@
-"""Users' sessions: their length, events, pages, and most frequent action."""
+"""Users' sessions: how long, how many events and pages, and what was done most."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ PIPELINE = "sessions"
 TOPIC = "user-actions"
 TABLE = "user_sessions"
 ACTIONS = "session_actions"
-#: A pause of this length ends a session.
+#: A pause of so long ends a session.
 GAP_SECONDS = 30
-#: How far an action may be behind the newest one.
+#: How far behind the newest action others are expected.
 DELAY_SECONDS = 10
 
 
@@ -36,7 +36,7 @@ DELAY_SECONDS = 10
 def user_sessions(
     _key: tuple[Any, ...], events: list[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Sum up a session; among equally frequent actions, take the first by name."""
+    """Sum a session up; of actions that are equally frequent, the first by name."""
     actions = Counter(event["action"] for event in events)
     began_at, ended_at = events[0]["acted_at"], events[-1]["acted_at"]
     yield {

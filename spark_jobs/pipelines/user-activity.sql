@@ -1,5 +1,5 @@
--- The profiles that user-activity looks up, with a few rows to begin with. You can use
--- a table or a view of your own instead, if it has the same columns.
+-- The profiles that user-activity looks up, with a few to begin with. Your own table
+-- of the same columns does as well; so does a view.
 CREATE TABLE IF NOT EXISTS user_profiles (
     user_id bigint PRIMARY KEY,
     segment text NOT NULL,
