@@ -1,7 +1,7 @@
 """Scale a driver's pipeline: every few seconds observe, decide, record and act.
 
 An error here does not stop the pipeline: it goes on at its present size, and the next
-round tries again.
+observation tries again.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Scaler:
         self._connections_at_s = -math.inf
         self._is_failing = False
         self._new_query = threading.Event()
-        # A round of the previous claim may still wait for a server.
+        # An observation of the previous claim may still wait for a server.
         self._looking = threading.Lock()
         self._noting = threading.Lock()
 
