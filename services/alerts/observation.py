@@ -1,4 +1,4 @@
-"""What rules judge: one pipeline at one moment of the home database's clock."""
+"""The data that rules judge: one pipeline at one moment of the home's clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Observation:
         observed_at: The moment, by the home database's clock.
         last_sequence: The newest published batch; 0 before the first.
         lag: Offsets yet to read; None when Kafka does not say.
-        freshness_s: By how much the newest committed event time is behind the clock;
+        freshness_s: Seconds that the newest committed event time is behind the clock;
             None before the first event.
         dead_shares: Share of dead letters among the records read, by span.
         in_doubt_s: Seconds since the decision of the oldest batch that is not committed
@@ -27,7 +27,7 @@ class Observation:
             say.
         is_driver_gone: It had a driver, and no driver is connected now.
         paused_s: Seconds since it was paused; None when it is not.
-        usages: What its batches have used, by span.
+        usages: Usage of its batches by span.
     """
 
     pipeline: str

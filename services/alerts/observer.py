@@ -26,7 +26,7 @@ _USAGE_KEPT = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What the home database says.
+    """Data from the home database.
 
     Attributes:
         summaries: Summaries of all pipelines.
@@ -59,7 +59,7 @@ class Observer:
         self._usages: Mapping[tuple[str, timedelta], Usage] = {}
 
     def read_home(self, connection: Connection[TupleRow]) -> Found:
-        """Read what the home database says.
+        """Read the data of the home database that the rules need.
 
         Raises:
             ConfigurationError: ``LEDGER_MISSING``, or a table may not be read.

@@ -268,6 +268,6 @@ def _read_first(
 def _is_cut(at: BrokerPosition, retention: Retention) -> bool:
     """Whether a log may be as large as it is allowed to be.
 
-    One that still has its first record has never been too large.
+    A log that still has its first record has never been too large.
     """
     return retention.has_size and at.log_start_offset > 0

@@ -33,7 +33,8 @@ def checked_url(url: str) -> str:
     """Return an address if it can be posted to.
 
     Raises:
-        ValueError: It is not; the message does not show it, for it may be a secret.
+        ValueError: The address is invalid; the message does not show it, because it may
+            be a secret.
     """
     if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s#]*)?", url):
         raise ValueError(

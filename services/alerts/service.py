@@ -25,7 +25,7 @@ class AlertService(TenuredService[AlertBook]):
         bootstrap: ``host:port``, several separated by commas.
         rules: The rules and channels of the file.
         channels: Channels by name.
-        metrics: Told of what was done.
+        metrics: Metrics to update.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What one alerts service does from the moment it holds the home's lock."""
+"""The work of one alerts service while it holds the home's lock."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class AlertTenure:
         observer: Makes observations for the rules.
         rules: Rules by name.
         channels: Channels by name.
-        metrics: Told of what was done, after it was done.
-        is_stopped: Asked before each notification.
+        metrics: Metrics, updated after each step.
+        is_stopped: Called before each notification; True ends the round.
     """
 
     def __init__(  # noqa: PLR0913 - one for each thing that it puts together
@@ -60,7 +60,7 @@ class AlertTenure:
         book.forget_old()
 
     def run_round(self) -> list[str]:
-        """Look once, and send what is due.
+        """Look once, and send the due notifications.
 
         Returns:
             Codes of the errors that were logged.

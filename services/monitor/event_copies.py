@@ -75,7 +75,7 @@ def copies_json(
         copies: The copies as ``sightings_of`` returns them.
         records: Their records in Kafka.
         source: Source of the pipeline.
-        beside: The folder of the contracts that are files.
+        beside: The folder of contracts that are files.
     """
     return [
         {

@@ -27,7 +27,7 @@ def summary_json(
     """Return what the overview shows of a pipeline; unknown values are null.
 
     Args:
-        found: What the home database says.
+        found: Summary from the home database.
         broker: Positions of its topics in Kafka; None if Kafka does not answer.
         firing: The firing alerts of all pipelines.
         gauged: Its last gauges; None before the first round.

@@ -39,7 +39,7 @@ class Role(Enum):
     ADMIN = "admin"
 
     def may(self, wanted: Role) -> bool:
-        """Tell whether this role is enough."""
+        """Return whether this role is enough."""
         order = list(Role)
         return order.index(self) >= order.index(wanted)
 

@@ -29,8 +29,7 @@ class Look:
     Attributes:
         number: Number of the look, from 1.
         pipelines: Each pipeline as ``summary_json`` describes it.
-        troubles: What could not be read: code, what was seen, why it matters, and the
-            fix.
+        troubles: Failed reads: code, what was seen, why it matters, and the fix.
     """
 
     number: int

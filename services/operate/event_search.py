@@ -29,7 +29,7 @@ def find_event(
     id_field: str,
     event_id: str,
 ) -> EventRecord | None:
-    """Return the first event with an ID; None if it is not found in time.
+    """Return the first event with an ID; None if it is missing or not found in time.
 
     Args:
         bootstrap: ``host:port``, several separated by commas.

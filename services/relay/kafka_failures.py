@@ -29,7 +29,7 @@ def kafka_failure(error: KafkaError, doing: str) -> TallyweirError:
 
     Args:
         error: The client's error.
-        doing: What was attempted, as in "sending messages".
+        doing: The attempted work, as in "sending messages".
     """
     saw = f"Kafka answered {error.name()} while {doing}: {error.str()}."
     if error.code() in _FENCED:

@@ -61,7 +61,7 @@ class OffsetMirror:
         self._refreshed_at: dict[str, float] = {}
 
     def drift(self, pipeline: str, committed: _Offsets) -> int:
-        """Count the records by which a group is off, as far as is known here."""
+        """Count the records by which a group is off, as far as the relay knows."""
         return drift(self._acknowledged.get(pipeline, {}), committed)
 
     def show(self, pipeline: str, committed: _Offsets) -> None:

@@ -18,8 +18,8 @@ class RelayService(TenuredService[RelayFeed]):
     Args:
         home_dsn: libpq connection string of the home database.
         bootstrap: ``host:port``, several separated by commas.
-        every_s: From the start of one round to the start of the next.
-        metrics: Told of what was done.
+        every_s: Seconds from the start of one round to the start of the next.
+        metrics: Metrics to update.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ BYTES_MAX = 16_000_000
 
 
 class RelayTenure:
-    """Sends what is due and moves the cursors, pipeline by pipeline.
+    """Sends waiting messages and moves the cursors, pipeline by pipeline.
 
     Invariant: a relay reads a message from the home only after it has created the
     stream's producer, and through the session that holds the lock. So before a
@@ -40,8 +40,8 @@ class RelayTenure:
     Args:
         feed: Reads the home through the connection that holds the lock.
         bootstrap: ``host:port``, several separated by commas.
-        metrics: Told of what was done, after it was done.
-        is_stopped: Asked before each chunk.
+        metrics: Metrics, updated after each step.
+        is_stopped: Called before each chunk; True ends the round.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def merge_catalogs(
 
     Args:
         dsn: Connection string of the home database.
-        is_stopped: Asked before each bucket.
+        is_stopped: Called before each bucket; True ends the merge.
 
     Crash:
         As ``merge_next_bucket``; the next call does the rest.

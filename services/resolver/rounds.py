@@ -64,7 +64,7 @@ class ResolverRound:
     Args:
         databases: Connection strings of the home and of the others, by name.
         grace_s: The round leaves branches younger than this to their driver.
-        is_stopped: Asked before each branch.
+        is_stopped: Called before each branch; True ends the round.
 
     Crash:
         It may stop between any two steps. The next round does the rest.

@@ -21,8 +21,8 @@ class ResolverService(RepeatingService):
 
     Args:
         databases: Connection strings of the home and of the others, by name.
-        every_s: From the start of one round to the start of the next.
-        metrics: Told of each round.
+        every_s: Seconds from the start of one round to the start of the next.
+        metrics: Metrics, updated after each round.
     """
 
     def __init__(

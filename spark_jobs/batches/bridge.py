@@ -34,7 +34,7 @@ from spark_jobs.source.offset_log import read_planned_ranges
 #: Seconds after which Spark plans again in any case. Its planning takes some hundred
 #: milliseconds, during which events wait.
 OWN_BATCHES_S = 60.0
-#: Seconds until the bridge notices that the driver shall stop.
+#: Seconds until the bridge notices that the driver is to stop.
 _OWN_LOOK_S = 0.1
 
 
@@ -227,7 +227,7 @@ class Bridge:
         self._run(ranges, lambda: parts.jobs.leave_out(raw, done))
 
     def _go_on(self) -> None:
-        """Run batches of arriving records, until Spark shall plan again."""
+        """Run batches of arriving records, until it is time for Spark to plan again."""
         ends_at = time.monotonic() + OWN_BATCHES_S
         while (
             self._offsets_ahead() < self._ahead_max

@@ -123,7 +123,7 @@ class StageJobs:
         Args:
             records: Makes a frame of the batch's records, as Spark's source gives them.
                 Not called if the driver reads the records itself.
-            plan: The batch's.
+            plan: Plan of the batch.
             rejected: Rows of the batch that tables have refused so far.
             on_read: Called each time that all records have been read.
 
@@ -213,7 +213,7 @@ class StageJobs:
 
         Args:
             raw: The records; those of a stream as ``choose_columns`` returns them.
-            plan: The batch's.
+            plan: Plan of the batch.
             counted: Lets Spark count the rows of a frame.
         """
         if self.as_read is not None and plan.run is None:

@@ -261,7 +261,7 @@ class KeyState(Mapping[str, Handle]):
     """The state of one key: a handle for each name that the output declares.
 
     Args:
-        key: As it is stored.
+        key: The key as it is stored.
         kinds: Declared kinds of state by name.
         reader: Reads the stored state.
         version: Version of the state.

@@ -98,7 +98,7 @@ class KeyTimers:
 
     Args:
         due: Timers that are due in this batch.
-        key: As it is stored.
+        key: The key as it is stored.
         now: The database's clock when the batch was planned.
         through: Time up to which timers of each clock are due in this batch; None for
             none.

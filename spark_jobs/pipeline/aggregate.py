@@ -81,7 +81,8 @@ def parse_aggregate(column: str, text: str) -> Aggregate:
     """Read ``avg(dep_delay_minutes)`` as the column of a window's table.
 
     Raises:
-        PipelineError: Not one call of a supported aggregate over a row expression.
+        PipelineError: The text is not one call of a supported aggregate over a row
+            expression.
     """
     call = split_call(text)
     function = _BY_NAME.get(call[0].lower()) if call else None

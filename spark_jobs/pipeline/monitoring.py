@@ -12,7 +12,7 @@ from spark_jobs.pipeline.problems import Problem, raise_if_any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Monitoring:
-    """What may be shown besides counts and times.
+    """Data that may be shown besides counts and times.
 
     Attributes:
         show_keys: Show hot keys in the clear; otherwise as hashes, because a key may be

@@ -59,12 +59,12 @@ class Source:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All of them, whichever way they were given."""
+        """All topics, as a tuple."""
         return (self.topic,) if isinstance(self.topic, str) else self.topic
 
     @property
     def schemas(self) -> tuple[str, ...]:
-        """All of them, whichever way they were given."""
+        """All contracts, as a tuple."""
         return (self.schema,) if isinstance(self.schema, str) else self.schema
 
     def _find_problems(self) -> Iterator[Problem]:

@@ -172,7 +172,7 @@ _KNOWN = frozenset(_PER_EVENT.split() + _GRAMMAR.split())
 
 
 class Argument(enum.Enum):
-    """What an argument must be, so that the file, not an event, decides its cost."""
+    """Constraints of an argument, so that the file, not an event, decides its cost."""
 
     #: A whole number by which the size of the value is multiplied.
     COUNT = enum.auto()

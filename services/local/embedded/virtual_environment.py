@@ -53,9 +53,9 @@ class SetUpError(Exception):
 
 
 def is_installed(lock: str, *, root: Path = ROOT, venv: Path | None = None) -> bool:
-    """Whether the environment, see ``install``, holds what ``lock`` lists.
+    """Return whether the environment (see ``install``) has the packages of ``lock``.
 
-    It does if the stamp says so, and no package of the lock has been removed since.
+    It has if the stamp says so, and no package of the lock has been removed since.
     """
     venv = venv or root / ".venv"
     stamp = venv / lock

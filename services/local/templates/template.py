@@ -181,7 +181,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
     """Read ``NAME=VALUE`` of a command line.
 
     Raises:
-        ConfigurationError: ``PARAMETER_VALUE``: not of that form.
+        ConfigurationError: ``PARAMETER_VALUE``: a setting has another form.
     """
     values: dict[str, str] = {}
     for setting in settings:

@@ -38,7 +38,7 @@ class ActCall:
 
     @property
     def reason(self) -> str:
-        """Why."""
+        """The reason for the act."""
         return self.arguments.reason
 
     def request(self, kind: str) -> ActRequest:

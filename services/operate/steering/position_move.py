@@ -26,12 +26,12 @@ _PUT_ASIDE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveTarget:
-    """The place where a pipeline shall go on: a moment, or offsets.
+    """The place where a pipeline is to go on: a moment, or offsets.
 
     Attributes:
         moment: Go on at the first record of each partition that Kafka got at this
             moment or later; None if there are offsets.
-        offsets: The next offsets to read, of the partitions that shall move.
+        offsets: The next offsets to read, of the partitions to move.
     """
 
     moment: datetime | None
