@@ -127,6 +127,9 @@ def _say_where(world: DemoWorld, *, keep: bool) -> None:
     if world.has_own_servers and not shutil.which(psql):
         psql = str(server_binary(psql))
     look = shlex.join(filter(None, [psql, world.shown_dsn]))
+    if world.pass_file is not None:
+        # A password in an argument would be visible to every user of the machine.
+        look = f"PGPASSFILE={shlex.quote(str(world.pass_file))} {look}"
     say(f"Tables: {', '.join(TABLES)} in the database at {world.shown_dsn}")
     say(f"  look in:  {look}")
     if not world.has_own_servers:

@@ -66,6 +66,7 @@ def external_world() -> Iterator[DemoWorld]:
             endpoints=Endpoints(kafka_bootstrap=bootstrap, home_dsn=dsn),
             has_own_servers=False,
             shown_dsn=shown_dsn(dsn),
+            pass_file=None,
             pipeline_file=PIPELINE_SOURCE,
             topic=TOPIC,
             home=home,

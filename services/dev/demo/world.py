@@ -54,8 +54,8 @@ class DemoWorld:
         directory: The directory of all its files.
         endpoints: Its Kafka and its home database.
         has_own_servers: Whether one of them is embedded.
-        shown_dsn: The connection string of the home database for people, with a
-            password only if the server is the demo's own.
+        shown_dsn: The connection string of the home database, without a password.
+        pass_file: The password file of the demo's own server; None for another one.
         pipeline_file: The pipeline file, which reads the demo's topic.
         topic: The topic, which has ``PARTITIONS`` partitions and is empty.
         home: A connection to the home database, in autocommit.
@@ -67,6 +67,7 @@ class DemoWorld:
     endpoints: Endpoints
     has_own_servers: bool
     shown_dsn: str
+    pass_file: Path | None
     pipeline_file: Path
     topic: str
     home: Connection[TupleRow]
@@ -127,11 +128,14 @@ def demo_world(*, keep: bool) -> Iterator[DemoWorld]:
         migrate(dsn)
         create_airlines(home, read_airlines())
         _write_pipeline(pipeline_file, topic)
+        own = given_dsn is None
+        pass_file, uri = postgres.login if own else (None, _without_password(dsn))
         yield DemoWorld(
             directory=directory,
             endpoints=Endpoints(kafka_bootstrap=bootstrap, home_dsn=dsn),
             has_own_servers=given_dsn is None or given_bootstrap is None,
-            shown_dsn=dsn if given_dsn is None else _without_password(dsn),
+            shown_dsn=uri,
+            pass_file=pass_file,
             pipeline_file=pipeline_file,
             topic=topic,
             home=home,
