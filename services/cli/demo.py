@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Self
@@ -120,16 +119,12 @@ def _screen(scenario: Scenario) -> _PlainScreen | LiveScreen:
 def _say_where(world: DemoWorld, *, keep: bool) -> None:
     from services.dev.demo.ledger import TABLES, Ledger
     from services.dev.demo.world import PIPELINE
-    from services.local.embedded.postgres import server_binary
+    from services.local.embedded.postgres import psql_line
     from services.process.endpoints import launcher
 
-    psql = "psql"
-    if world.has_own_servers and not shutil.which(psql):
-        psql = str(server_binary(psql))
-    look = shlex.join(filter(None, [psql, world.shown_dsn]))
-    if world.pass_file is not None:
-        # A password in an argument would be visible to every user of the machine.
-        look = f"PGPASSFILE={shlex.quote(str(world.pass_file))} {look}"
+    look = shlex.join(filter(None, ["psql", world.shown_dsn]))
+    if world.has_own_servers:
+        look = psql_line(world.shown_dsn, world.pass_file)
     say(f"Tables: {', '.join(TABLES)} in the database at {world.shown_dsn}")
     say(f"  look in:  {look}")
     if not world.has_own_servers:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import shutil
 from typing import Annotated
 
 import typer
@@ -24,7 +22,7 @@ def up() -> None:
 
     They stay until `tallyweir down`, listen on 127.0.0.1 only, and keep their data.
     """
-    from services.local.embedded.postgres import server_binary
+    from services.local.embedded.postgres import psql_line
     from services.local.embedded.servers import embedded_kafka, embedded_postgres
     from services.process.endpoints import launcher, shown_dsn
 
@@ -34,11 +32,8 @@ def up() -> None:
     kafka = embedded_kafka()
     started = kafka.start()
     say(f"Kafka: {_STATES[started]}, {kafka.bootstrap}")
-    psql = "psql" if shutil.which("psql") else str(server_binary("psql"))
     pass_file, uri = postgres.login
-    # A password in an argument would be visible to every user of the machine.
-    given = f"PGPASSFILE={shlex.quote(str(pass_file))}"
-    say(f"  look in:  {given} {shlex.join([psql, uri])}")
+    say(f"  look in:  {psql_line(uri, pass_file)}")
     say(f"  stop:     {launcher()} down")
 
 

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -265,6 +266,21 @@ def server_binary(name: str) -> Path:
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).parent / "pginstall18" / "bin" / name
+
+
+def psql_line(uri: str, pass_file: Path | None = None) -> str:
+    """Return the line for a shell that opens psql on a database.
+
+    Args:
+        uri: The connection string; if empty, libpq's defaults apply.
+        pass_file: The password file, if the database needs one. A password in an
+            argument would be visible to every user of the machine.
+    """
+    psql = "psql" if shutil.which("psql") else str(server_binary("psql"))
+    line = shlex.join(filter(None, [psql, uri]))
+    if pass_file is None:
+        return line
+    return f"PGPASSFILE={shlex.quote(str(pass_file))} {line}"
 
 
 def _environment() -> dict[str, str]:
