@@ -21,11 +21,11 @@ import fastavro
 
 from schemas.contract import Contract
 from schemas.errors import DecodeError, EncodeError, ReasonCode
-from schemas.foreign_form import foreign_form, unframed_form
+from schemas.formats.avro.foreign_form import foreign_form, unframed_form
+from schemas.formats.avro.safety import parse_schema
+from schemas.formats.avro.strict_walk import MalformedError, Walker, compile_walker
+from schemas.formats.avro.wire_format import HEADER_BYTES, frame, split
 from schemas.record_check import MisfitError, compile_check
-from schemas.safety import parse_schema
-from schemas.strict_walk import MalformedError, Walker, compile_walker
-from schemas.wire_format import HEADER_BYTES, frame, split
 
 EventRecord = dict[str, object]
 

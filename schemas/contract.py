@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from schemas.compatibility import find_incompatibilities
 from schemas.errors import (
     ContractError,
     IncompatibleContractError,
     noting,
     raise_faults,
 )
-from schemas.safety import parse_schema
+from schemas.formats.avro.compatibility import find_incompatibilities
+from schemas.formats.avro.safety import parse_schema
 from schemas.schema_tree import Nullable, Record, describe, item_of
 
 CONTRACTS_FOLDER = Path(__file__).parent / "avro"

@@ -14,12 +14,12 @@ from typing import Any, cast
 import fastavro
 
 from schemas.codec import diagnose
-from schemas.compatibility import find_incompatibilities
 from schemas.contract import Contract, load_contract
 from schemas.errors import ContractError, DecodeError
 from schemas.event_contracts import EventContracts
-from schemas.strict_walk import MalformedError, compile_walker
-from schemas.wire_format import HEADER_BYTES, split
+from schemas.formats.avro.compatibility import find_incompatibilities
+from schemas.formats.avro.strict_walk import MalformedError, compile_walker
+from schemas.formats.avro.wire_format import HEADER_BYTES, split
 
 #: The most characters of a value that are shown.
 _VALUE_MAX = 200

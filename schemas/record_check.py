@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable
 from decimal import Decimal
 
+from schemas.formats.avro.strict_walk import NUMBER_BOUNDS
 from schemas.schema_tree import (
     Enumeration,
     Fixed,
@@ -25,7 +26,6 @@ from schemas.schema_tree import (
     Sequence,
     describe,
 )
-from schemas.strict_walk import NUMBER_BOUNDS
 
 Check = Callable[[object], None]
 """Returns when the value fits; raises ``MisfitError`` when not."""

@@ -22,7 +22,7 @@ from integration_tests.harness.readings import (
 )
 from schemas.codec import encode
 from schemas.contract import Contract
-from schemas.wire_format import frame
+from schemas.formats.avro.wire_format import frame
 from spark_jobs.driver.dead_told import ALL_DIED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

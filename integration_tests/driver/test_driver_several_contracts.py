@@ -15,7 +15,7 @@ from integration_tests.harness.driver_process import spark_jars
 from integration_tests.harness.readings import NOON, Sent
 from integration_tests.harness.shop_world import AT, ID, INSTANT, Shop, write_record
 from schemas.codec import encode
-from schemas.wire_format import HEADER_BYTES, frame
+from schemas.formats.avro.wire_format import HEADER_BYTES, frame
 from sinks.postgres.server.branch_names import HOME
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -21,11 +21,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from schemas.codec import EventRecord, decode, diagnose, encode
-from schemas.column_decoder import ColumnDecoder
 from schemas.contract import Contract
 from schemas.event_contracts import EventContract, EventContracts
+from schemas.formats.avro.column_decoder import ColumnDecoder
+from schemas.formats.avro.wire_format import HEADER_BYTES, split
 from schemas.tests.strategies import FLAT_TYPES, Json, contract_of
-from schemas.wire_format import HEADER_BYTES, split
 from spark_jobs.engine.session import start_session
 from spark_jobs.engine.settings import DriverSettings
 from spark_jobs.frame.event_frame import EventFrameRecipe

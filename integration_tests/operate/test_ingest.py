@@ -16,7 +16,7 @@ from integration_tests.harness.ingest_service import (
 )
 from schemas.codec import decode, encode
 from schemas.contract import load_contract
-from schemas.wire_format import split
+from schemas.formats.avro.wire_format import split
 from services.ingest.key_file import API_KEYS
 from services.process.hashed_secrets import read_secrets, revoke_secret
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from schemas.compatibility import find_incompatibilities
 from schemas.contract import Contract, list_fields
 from schemas.event_contracts import EventContract, EventContracts
-from schemas.safety import parse_schema
+from schemas.formats.avro.compatibility import find_incompatibilities
+from schemas.formats.avro.safety import parse_schema
 
 Json = dict[str, object]
 

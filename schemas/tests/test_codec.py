@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from schemas.codec import decode, diagnose, encode, encode_many
 from schemas.contract import Contract, load_contract
 from schemas.errors import DecodeError, EncodeError, ReasonCode
+from schemas.formats.avro.wire_format import HEADER_BYTES, frame
 from schemas.tests.strategies import NESTED, contract_of, flat_contracts, nested_records
-from schemas.wire_format import HEADER_BYTES, frame
 
 PAGE_VIEW = load_contract("page_view.v1")
 KNOWN = {PAGE_VIEW.schema_id: PAGE_VIEW, NESTED.schema_id: NESTED}

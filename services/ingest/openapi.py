@@ -10,6 +10,7 @@ import html
 import re
 from collections.abc import Iterable
 
+from schemas.formats.avro.strict_walk import NUMBER_BOUNDS
 from schemas.schema_tree import (
     Enumeration,
     Fixed,
@@ -20,7 +21,6 @@ from schemas.schema_tree import (
     SchemaNode,
     Sequence,
 )
-from schemas.strict_walk import NUMBER_BOUNDS
 from services.ingest.event_forms import EVENTS_MAX
 from services.ingest.event_ids import ID_BYTES_MAX
 from services.ingest.request_head import (

@@ -9,7 +9,7 @@ from pathlib import Path
 from schemas.codec import EventRecord, decode, encode
 from schemas.contract import Contract, load_contract
 from schemas.errors import DecodeError, EncodeError
-from schemas.wire_format import frame
+from schemas.formats.avro.wire_format import frame
 from services.ingest.json_records import compile_reader, misfit
 from services.process.refusals import RefusedError
 from services.produce.source_section import SourceSection, read_source_section

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from schemas.codec import EventRecord, diagnose, encode
 from schemas.contract import Contract
-from schemas.wire_format import HEADER_BYTES, frame
+from schemas.formats.avro.wire_format import HEADER_BYTES, frame
 from sinks.protocol.errors import ConfigurationError
 
 NEAR_EVENTS = 10

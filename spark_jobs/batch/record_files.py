@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.avro_file import AvroFileError, read_avro_file
 from schemas.codec import EventRecord
 from schemas.contract import Contract
+from schemas.formats.avro.avro_file import AvroFileError, read_avro_file
 from spark_jobs.batch.file_chunk import (
     FileChunk,
     FileForm,

@@ -12,7 +12,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from schemas.contract import Contract
 from schemas.event_contracts import EventContracts
-from schemas.wire_format import HEADER_BYTES, frame
+from schemas.formats.avro.wire_format import HEADER_BYTES, frame
 
 
 def decode_value(contract: Contract, writers: Mapping[int, Contract]) -> Column:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from schemas.column_decoder import ColumnDecoder
+from schemas.formats.avro.column_decoder import ColumnDecoder
 from sinks.protocol.ports import BatchPlan
 from spark_jobs.batches.stage_jobs import StageJobs
 from spark_jobs.notebook.kept_rows import KeptRows

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.column_decoder import ColumnDecoder
 from schemas.event_contracts import EventContracts
+from schemas.formats.avro.column_decoder import ColumnDecoder
 from schemas.schema_tree import NESTED_TYPES
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
-from schemas.column_decoder import ColumnDecoder
+from schemas.formats.avro.column_decoder import ColumnDecoder
 from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.connection import read_fingerprint_key

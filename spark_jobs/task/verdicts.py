@@ -29,8 +29,8 @@ import pyarrow.compute as pc
 from schemas.codec import diagnose
 from schemas.errors import DecodeError, ReasonCode
 from schemas.event_contracts import EventContracts
+from schemas.formats.avro.wire_format import HEADER_BYTES, split
 from schemas.payload_report import readable_field
-from schemas.wire_format import HEADER_BYTES, split
 from sinks.postgres.outputs.output import Output
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.protocol.ports import RejectedBucket, RejectedRow, Rejection

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from schemas.codec import encode
 from schemas.contract import Contract
-from schemas.wire_format import HEADER_BYTES, frame
+from schemas.formats.avro.wire_format import HEADER_BYTES, frame
 
 PARTITIONS = 4
 SITES = tuple(f"site-{number}" for number in range(8))

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from schemas.wire_format import split
+from schemas.formats.avro.wire_format import split
 from services.ingest.event_forms import EVENTS_MAX, ReadEvents, read_events
 from services.ingest.event_ids import NamedEvent
 from services.ingest.request_head import RequestHead

@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from schemas.codec import EventRecord, encode
-from schemas.column_decoder import ColumnDecoder
 from schemas.contract import load_contract
 from schemas.event_contracts import EventContract, EventContracts
+from schemas.formats.avro.column_decoder import ColumnDecoder
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.frame.event_frame import EventFrameRecipe
 from spark_jobs.frame.tests.compared_expressions import evaluate, open_session

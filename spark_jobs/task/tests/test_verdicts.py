@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from schemas.codec import EventRecord, decode, encode
-from schemas.column_decoder import ColumnDecoder
 from schemas.contract import Contract, load_contract
 from schemas.event_contracts import EventContract, EventContracts
+from schemas.formats.avro.column_decoder import ColumnDecoder
 from sinks.durations import DURATION_MAX
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.window_columns import LatePolicy

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import byte_cursor, column_walk
 from schemas.codec import decode, encode, encode_many
-from schemas.column_decoder import ColumnDecoder
 from schemas.contract import Contract
 from schemas.event_contracts import EventContract, EventContracts
-from schemas.schema_tree import Fixed, Primitive, item_of
-from schemas.tests.decoded_batches import (
+from schemas.formats.avro import byte_cursor, column_walk
+from schemas.formats.avro.column_decoder import ColumnDecoder
+from schemas.formats.avro.tests.decoded_batches import (
     BAD_TEXT,
     KINDS,
     Payloads,
@@ -29,7 +28,9 @@ from schemas.tests.decoded_batches import (
     only,
     shortened,
 )
-from schemas.tests.made_payloads import PayloadMaker, encoded_number
+from schemas.formats.avro.tests.made_payloads import PayloadMaker, encoded_number
+from schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from schemas.schema_tree import Fixed, Primitive, item_of
 from schemas.tests.strategies import (
     CHANGES,
     EvolvedContracts,
@@ -37,7 +38,6 @@ from schemas.tests.strategies import (
     evolved_contracts,
     flat_contracts,
 )
-from schemas.wire_format import HEADER_BYTES, frame
 
 
 @st.composite

@@ -19,9 +19,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schemas.byte_cursor import BoolArray, ByteCursor, I64Array
-from schemas.column_decimals import read_decimals
-from schemas.column_texts import flag_bad_texts, make_spans
+from schemas.formats.avro.byte_cursor import BoolArray, ByteCursor, I64Array
+from schemas.formats.avro.column_decimals import read_decimals
+from schemas.formats.avro.column_texts import flag_bad_texts, make_spans
+from schemas.formats.avro.strict_walk import (
+    LONG,
+    NUMBER_BOUNDS,
+    MalformedError,
+    Walker,
+    compile_walker,
+)
 from schemas.schema_tree import (
     Enumeration,
     Fixed,
@@ -31,13 +38,6 @@ from schemas.schema_tree import (
     Record,
     SchemaNode,
     Sequence,
-)
-from schemas.strict_walk import (
-    LONG,
-    NUMBER_BOUNDS,
-    MalformedError,
-    Walker,
-    compile_walker,
 )
 
 Values = npt.NDArray[Any]

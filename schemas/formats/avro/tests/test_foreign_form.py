@@ -12,8 +12,8 @@ import pytest
 
 from schemas.codec import diagnose, encode
 from schemas.contract import Contract
-from schemas.tests.decoded_batches import one_field
-from schemas.wire_format import HEADER_BYTES, frame
+from schemas.formats.avro.tests.decoded_batches import one_field
+from schemas.formats.avro.wire_format import HEADER_BYTES, frame
 
 _TEXT: Contract = one_field("string")
 _RECORD = {"id": "e1", "amount": 3}

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from schemas.byte_cursor import BoolArray, ByteCursor, Content, I64Array
-from schemas.column_values import (
+from schemas.contract import Contract
+from schemas.event_contracts import EventContract, EventContracts
+from schemas.formats.avro.byte_cursor import BoolArray, ByteCursor, Content, I64Array
+from schemas.formats.avro.column_values import (
     Fill,
     arrow_type,
     compile_fill,
@@ -24,12 +26,16 @@ from schemas.column_values import (
     make_column,
     with_nulls,
 )
-from schemas.column_walk import Read, Reading, Walk, compile_read, compile_walk
-from schemas.compatibility import find_source
-from schemas.contract import Contract
-from schemas.event_contracts import EventContract, EventContracts
+from schemas.formats.avro.column_walk import (
+    Read,
+    Reading,
+    Walk,
+    compile_read,
+    compile_walk,
+)
+from schemas.formats.avro.compatibility import find_source
+from schemas.formats.avro.wire_format import HEADER_BYTES, frame
 from schemas.schema_tree import RecordField, SchemaNode
-from schemas.wire_format import HEADER_BYTES, frame
 
 _HEADER_MASK = (1 << 8 * HEADER_BYTES) - 1
 _NO_HEADER = -1

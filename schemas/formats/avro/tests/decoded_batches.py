@@ -13,16 +13,16 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.codec import diagnose
-from schemas.column_decoder import ColumnDecoder, DecodedEvents
 from schemas.contract import Contract
 from schemas.event_contracts import EventContract, EventContracts
-from schemas.tests.made_payloads import encoded_number
+from schemas.formats.avro.column_decoder import ColumnDecoder, DecodedEvents
+from schemas.formats.avro.tests.made_payloads import encoded_number
+from schemas.formats.avro.wire_format import frame, split
 from schemas.tests.strategies import (
     CHANGES,
     EvolvedContracts,
     contract_of,
 )
-from schemas.wire_format import frame, split
 
 Payloads = Sequence[bytes | None]
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.strict_walk import INT, INT_BYTES_MAX, LONG, LONG_BYTES_MAX
+from schemas.formats.avro.strict_walk import INT, INT_BYTES_MAX, LONG, LONG_BYTES_MAX
 
 BoolArray = npt.NDArray[np.bool_]
 ByteArray = npt.NDArray[np.uint8]

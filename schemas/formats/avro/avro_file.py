@@ -10,7 +10,7 @@ from typing import cast
 import fastavro
 
 from schemas.codec import EventRecord
-from schemas.safety import parse_schema
+from schemas.formats.avro.safety import parse_schema
 
 
 class AvroFileError(Exception):

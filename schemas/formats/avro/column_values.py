@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.byte_cursor import BoolArray, ByteCursor
-from schemas.column_texts import (
+from schemas.formats.avro.byte_cursor import BoolArray, ByteCursor
+from schemas.formats.avro.column_texts import (
     find_bad_texts,
     find_no_uuids,
     gather_bytes,
     gather_texts,
 )
-from schemas.column_walk import Reading
+from schemas.formats.avro.column_walk import Reading
 from schemas.schema_tree import Enumeration, Fixed, Primitive, SchemaNode, item_of
 
 Fill = Callable[[ByteCursor, Reading], pa.Array]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import DecodeError
-from schemas.wire_format import frame, split
+from schemas.formats.avro.wire_format import frame, split
 
 
 @given(schema_id=st.integers(1, (1 << 31) - 1), body=st.binary())

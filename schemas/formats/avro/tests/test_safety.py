@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from schemas.errors import UnsafeContractError
-from schemas.safety import NESTING_MAX, NODES_MAX, parse_schema
+from schemas.formats.avro.safety import NESTING_MAX, NODES_MAX, parse_schema
 
 
 def record(*fields: object, name: str = "R") -> dict[str, object]:

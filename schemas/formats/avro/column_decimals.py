@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from schemas.byte_cursor import BoolArray, ByteCursor, Content, I64Array, WordArray
+from schemas.formats.avro.byte_cursor import (
+    BoolArray,
+    ByteCursor,
+    Content,
+    I64Array,
+    WordArray,
+)
 
 _WORD_BYTES = 8
 _DECIMAL_BYTES = 16

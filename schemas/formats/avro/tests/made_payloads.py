@@ -10,6 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from schemas.formats.avro.strict_walk import (
+    INT_BYTES_MAX,
+    LONG,
+    LONG_BYTES_MAX,
+    NUMBER_BOUNDS,
+)
 from schemas.schema_tree import (
     Enumeration,
     Fixed,
@@ -20,7 +26,6 @@ from schemas.schema_tree import (
     SchemaNode,
     Sequence,
 )
-from schemas.strict_walk import INT_BYTES_MAX, LONG, LONG_BYTES_MAX, NUMBER_BOUNDS
 
 _TEXTS = [
     b"",

@@ -1,0 +1,1 @@
+"""Avro values with the header of Confluent in front."""
