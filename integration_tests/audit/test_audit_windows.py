@@ -19,7 +19,7 @@ from integration_tests.harness.sharded_numbers import stop, with_definition
 from integration_tests.ledger_scenario import check_of, failed
 from sinks.postgres.audit import Verdict, WindowStatus, read_status, verify
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
@@ -61,7 +61,7 @@ def _windows(*branches: str) -> WindowTable:
     )
 
 
-def _layout(*databases: str) -> HomeLayout:
+def _layout(*databases: str) -> PipelineLayout:
     """Numbers in billing, and windows in some databases."""
     branches = [HOME if name == HOME else f"{name}.0" for name in databases]
     return with_definition(

@@ -27,10 +27,10 @@ from integration_tests.ledger_scenario import check_of, failed
 from services.local.embedded.postgres import server_binary
 from sinks.postgres import steering
 from sinks.postgres.audit import Receipt, verify
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.outbox_table import OutboxTable
 from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import SessionWindows, fixed_windows
@@ -104,7 +104,7 @@ _FORGERIES = {
 }
 
 
-def _layout(output: Output, kind: str) -> HomeLayout:
+def _layout(output: Output, kind: str) -> PipelineLayout:
     databases = sorted({b.partition(".")[0] for b in output.branches})
     return with_definition(
         layout_of(append_table("readings", number="bigint"), output),

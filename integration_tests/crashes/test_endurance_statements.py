@@ -27,7 +27,7 @@ from services.dev.bench.lent_ids import (
 from services.dev.bench.row_parts import RowParts
 from sinks.postgres.catalog import catalog_merge
 from sinks.postgres.catalog.run_source import PostgresRunSource
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import FatalError
 from sinks.seen_ids import bucket_merge
@@ -45,7 +45,7 @@ def world(home_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fil
     return FiledIds(dsn=home_dsn, directory=tmp_path)
 
 
-def _beside(pipeline: str) -> HomeLayout:
+def _beside(pipeline: str) -> PipelineLayout:
     """Describe another pipeline, with a table of its own."""
     outputs = (append_table(pipeline, number="bigint"),)
     return replace(LAYOUT, pipeline=pipeline, outputs=outputs)

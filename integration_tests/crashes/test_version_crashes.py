@@ -28,7 +28,7 @@ from integration_tests.harness.versioned_windows import (
     publish,
 )
 from sinks.faultpoints import Side, VersionPoint
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.naming import state_table
 from sinks.protocol.errors import ConfigurationError, FencedError
@@ -86,7 +86,7 @@ class _WorkingDriver:
                 if error.code not in {"VERSION_SUPERSEDED", "UPDATE_NEEDED"}:
                     raise
 
-    def _work(self, layout: HomeLayout) -> None:
+    def _work(self, layout: PipelineLayout) -> None:
         driver = PostgresDriver(dsn=self._dsn, layout=layout)
         try:
             at_s = 0
@@ -98,7 +98,7 @@ class _WorkingDriver:
             driver.home.close()
 
 
-def _check(dsn: str) -> HomeLayout:
+def _check(dsn: str) -> PipelineLayout:
     """Hold everything against the one version that is in force."""
     layout = layout_in_force(dsn)
     ((counted,),), ((read,),) = query(dsn, _COUNTED), query(dsn, _READ)

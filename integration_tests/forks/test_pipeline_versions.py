@@ -34,7 +34,7 @@ from integration_tests.harness.versioned_windows import (
     versioned_layout,
 )
 from sinks.postgres import steering
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction
 from sinks.postgres.outputs.window_kinds import SessionWindows
 from sinks.postgres.versions.version_claim import describe_layout
@@ -49,7 +49,7 @@ _VERSIONS = (
 )
 
 
-def _refused(dsn: str, layout: HomeLayout) -> str:
+def _refused(dsn: str, layout: PipelineLayout) -> str:
     with pytest.raises(ConfigurationError) as raised:
         PostgresDriver(dsn=dsn, layout=layout)
     return raised.value.code
@@ -296,7 +296,7 @@ def test_a_removed_output_leaves_its_rows_and_is_not_taken_up_again(
     assert [(START, 1)] == query(home_dsn, ROWS)
 
 
-def _without_outputs() -> HomeLayout:
+def _without_outputs() -> PipelineLayout:
     definition = {**json.loads(FIRST.definition), "outputs": []}
     return replace(
         FIRST, outputs=(), definition=json.dumps(definition), definition_hash="none"
@@ -326,7 +326,7 @@ def test_a_first_contract_that_was_wrong_is_mended_by_an_update(home_dsn: str) -
 
 def _appending(
     column: str, kind: str, *, writers: tuple[tuple[int, str], ...]
-) -> HomeLayout:
+) -> PipelineLayout:
     layout = layout_of(append_table("numbers", **{column: kind}))
     definition = json.dumps(
         {

@@ -30,7 +30,7 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from sinks.postgres.audit import verify
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
@@ -87,7 +87,7 @@ _BY_SITE = WindowTable(
 )
 
 
-def drilled_layout() -> HomeLayout:
+def drilled_layout() -> PipelineLayout:
     """Describe the drills' pipeline: events, and windows of a minute by site."""
     definition = {
         "format": 1,

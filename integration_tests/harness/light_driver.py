@@ -36,7 +36,7 @@ from integration_tests.harness.postgres_driver import (
 )
 from sinks.faultpoints import FaultPoint, Side, arm, making
 from sinks.postgres.branches import participant
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.publish import publication
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.server.branch_names import HOME, branch_name, staged_for
@@ -55,7 +55,7 @@ BATCH = 6
 INJECTED = "an injected error"
 
 
-def layout(databases: Sequence[str]) -> HomeLayout:
+def layout(databases: Sequence[str]) -> PipelineLayout:
     """Describe the one output, spread over the home and some other databases."""
     branches = (HOME, *(branch_name(name, 0) for name in sorted(databases)))
     output = append_table(TABLE, number="bigint")
@@ -71,7 +71,7 @@ class LightDriver:
         self._attempts = 0
         self._epoch: Epoch | None = None
 
-    def _lay_out(self) -> HomeLayout:
+    def _lay_out(self) -> PipelineLayout:
         return layout(list(self._orders["databases"]))
 
     def run(self) -> None:

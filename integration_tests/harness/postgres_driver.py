@@ -15,8 +15,8 @@ from psycopg import sql
 
 from sinks.postgres.branches.participant import PostgresParticipant
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.server.branch_names import HOME, database_of, staged_for
 from sinks.postgres.server.columns import Column
@@ -49,9 +49,9 @@ def layout_of(
     *outputs: Output,
     watermark_delay_us: int = 0,
     idle_timeout_us: int = 3600 * SECOND_US,
-) -> HomeLayout:
+) -> PipelineLayout:
     """Describe a pipeline with these outputs; everything else is plain."""
-    return HomeLayout(
+    return PipelineLayout(
         pipeline=PIPELINE,
         definition=json.dumps(
             {"outputs": [{"table": output.table} for output in outputs]}
@@ -105,7 +105,7 @@ class PostgresDriver:
     """Claims an epoch when made; then publishes batches as it is told."""
 
     dsn: str
-    layout: HomeLayout
+    layout: PipelineLayout
     #: Where the home connects, when a proxy stands before the server.
     home_dsn: str | None = None
     #: Where the other databases of the layout's branches are, by name.

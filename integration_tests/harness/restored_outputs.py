@@ -23,10 +23,10 @@ from integration_tests.harness.postgres_driver import (
 )
 from integration_tests.harness.sharded_numbers import with_definition
 from sinks.postgres.audit import verify
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.key_text import format_key, shard_of
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import Column
 from sinks.postgres.steering import Restored, restore, take_snapshot
 from sinks.protocol.identity import Attempt
@@ -53,7 +53,7 @@ TIMERS = (
 RESULTS = "SELECT kind, what, total FROM totals ORDER BY kind, total, what"
 
 
-def keyed_layout(topic: str) -> HomeLayout:
+def keyed_layout(topic: str) -> PipelineLayout:
     """Lay out the pipeline; its messages go to a topic."""
     number = Column(name="number", postgres_type="bigint")
     outputs = (

@@ -19,7 +19,7 @@ from integration_tests.harness.postgres_driver import (
 )
 from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import Column
 from sinks.protocol.ports import BatchPlan
@@ -33,7 +33,9 @@ _NUMBERS = AppendTable(
 )
 
 
-def with_definition(layout: HomeLayout, outputs: Sequence[object]) -> HomeLayout:
+def with_definition(
+    layout: PipelineLayout, outputs: Sequence[object]
+) -> PipelineLayout:
     """Give a layout the definition that the audits read, with these outputs in it."""
     definition = {
         "format": 1,
@@ -50,7 +52,7 @@ def with_definition(layout: HomeLayout, outputs: Sequence[object]) -> HomeLayout
     return replace(layout, definition=json.dumps(definition))
 
 
-def sharded_layout() -> HomeLayout:
+def sharded_layout() -> PipelineLayout:
     """Describe the pipeline, its numbers in the home and in billing."""
     output = {
         "kind": "append",

@@ -17,7 +17,7 @@ from integration_tests.harness.steered_pipeline import (
 )
 from integration_tests.harness.steering_model import SteeringModel
 from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.tables.shadow_tables import find_shadow_tables
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import FencedError, TallyweirError
@@ -66,7 +66,7 @@ class StaffedPipeline:
         """Tell whether the newest claim was made there."""
         return place in self._seats and self._seats[place].epoch == self.model.epoch
 
-    def claim(self, place: int, *, layout: HomeLayout | None = None) -> None:
+    def claim(self, place: int, *, layout: PipelineLayout | None = None) -> None:
         """Start a driver, of the version in force unless told otherwise.
 
         It looks for its tables as drivers do.

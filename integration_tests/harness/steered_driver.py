@@ -16,7 +16,7 @@ from typing import Any
 from integration_tests.harness.light_driver import LightDriver, run_light_driver
 from integration_tests.harness.postgres_driver import PIPELINE, PostgresDriver
 from integration_tests.harness.steered_pipeline import LAYOUTS, StagedIds, stage
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
 
 
@@ -29,7 +29,7 @@ class SteeredDriver(LightDriver):
         self._directory = Path(tempfile.gettempdir())
         self._ids: tuple[int, StagedIds] | None = None
 
-    def _lay_out(self) -> HomeLayout:
+    def _lay_out(self) -> PipelineLayout:
         return LAYOUTS[self._orders["version"]]
 
     def _stage(

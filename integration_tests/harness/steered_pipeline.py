@@ -29,7 +29,7 @@ from integration_tests.harness.postgres_driver import (
 )
 from integration_tests.harness.versioned_windows import COUNTED, aggregate
 from sinks.postgres.catalog.run_source import PostgresRunSource
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
@@ -57,7 +57,7 @@ _AGGREGATES = ((COUNTED,), (("highest", AggregateFunction.MAX), COUNTED))
 
 def steered_layout(
     version: int, *, pipeline: str = PIPELINE, shadows: Mapping[str, str] | None = None
-) -> HomeLayout:
+) -> PipelineLayout:
     """Lay out one of both versions; no event is ever late.
 
     Args:
@@ -257,7 +257,7 @@ def stage(
     )
 
 
-def _staged_rows(layout: HomeLayout, fates: Fates) -> dict[str, list[Row]]:
+def _staged_rows(layout: PipelineLayout, fates: Fates) -> dict[str, list[Row]]:
     place = (TP.topic, TP.partition)
     windows: dict[datetime, list[int]] = {}
     buckets: dict[int, list[Pair]] = {}
@@ -288,7 +288,7 @@ def _staged_rows(layout: HomeLayout, fates: Fates) -> dict[str, list[Row]]:
     }
 
 
-def _partials(layout: HomeLayout, numbers: Sequence[int]) -> list[int]:
+def _partials(layout: PipelineLayout, numbers: Sequence[int]) -> list[int]:
     windows = layout.outputs[1]
     assert isinstance(windows, WindowTable)
     of = {"highest": max(numbers), "events": len(numbers)}

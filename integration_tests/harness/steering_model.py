@@ -17,7 +17,7 @@ from integration_tests.harness.steered_pipeline import (
     count_windows,
     steered_layout,
 )
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.steering.fork import shadow_of
 
 
@@ -135,16 +135,16 @@ class SteeringModel:
         return {table: shadow_of(table, self.name) for table in TABLES}
 
     @property
-    def layout(self) -> HomeLayout:
+    def layout(self) -> PipelineLayout:
         """The version in force."""
         return self._lay_out(self.versions[-1])
 
     @property
-    def other_layout(self) -> HomeLayout:
+    def other_layout(self) -> PipelineLayout:
         """The version that is not in force."""
         return self._lay_out(1 - self.versions[-1])
 
-    def _lay_out(self, version: int) -> HomeLayout:
+    def _lay_out(self, version: int) -> PipelineLayout:
         return steered_layout(version, pipeline=self.name, shadows=self.shadows)
 
     def publish(self, log: Sequence[int], length: int) -> None:

@@ -23,7 +23,7 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from sinks.postgres import steering
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import (
@@ -56,7 +56,7 @@ def versioned_layout(
     *aggregates: tuple[str, AggregateFunction],
     windows: WindowKind | None = None,
     note: str = "",
-) -> HomeLayout:
+) -> PipelineLayout:
     """Lay out one window table with these aggregates; the note is a rule's."""
     output = WindowTable(
         table="by_origin",
@@ -133,13 +133,13 @@ def publish(
     return driver.publish(plan, driver.stage(plan, {"output_0": [row]}))
 
 
-def numbers_of(layout: HomeLayout, events: int, highest: int) -> list[int]:
+def numbers_of(layout: PipelineLayout, events: int, highest: int) -> list[int]:
     """Return the partials of a batch of one of both versions."""
     return [events] if layout is FIRST else [highest, events]
 
 
 def change(
-    dsn: str, layout: HomeLayout, *, dry_run: bool = False, watched: int = 0
+    dsn: str, layout: PipelineLayout, *, dry_run: bool = False, watched: int = 0
 ) -> Changed:
     """Update the pipeline to a version."""
     request = steering.ChangeRequest(
@@ -156,7 +156,7 @@ def go_back(dsn: str, version: int) -> Changed:
         return steering.rollback(home, request, version)
 
 
-def layout_in_force(dsn: str) -> HomeLayout:
+def layout_in_force(dsn: str) -> PipelineLayout:
     """Find which of both versions is in force, and that all places agree on it."""
     ((newest, registered),) = query(
         dsn,

@@ -20,7 +20,7 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from sinks.postgres.audit import Check, Receipt, verify
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import (
     ConfigurationError,
@@ -39,7 +39,7 @@ _POSITION = "kafka_topic text, kafka_partition integer, kafka_offset bigint"
 def _layout(
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE,
     columns: Mapping[str, str] = MappingProxyType({"number": "bigint"}),
-) -> HomeLayout:
+) -> PipelineLayout:
     output = replace(
         append_table("numbers", **columns),
         copied_by_tasks=guarantee is Guarantee.AT_LEAST_ONCE,

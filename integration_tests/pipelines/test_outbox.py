@@ -28,8 +28,8 @@ from integration_tests.harness.relayed_home import (
 from services.kafka.topics import ensure_topic
 from services.relay import tenure
 from sinks.postgres.audit import Receipt, verify
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.records.relay_feed import OUTBOX, RelayFeed
 from sinks.postgres.schema.migrations import migrate
 from sinks.postgres.server.columns import Column
@@ -61,7 +61,7 @@ class _Numbers:
         ensure_topic(bootstrap, TP.topic, partitions=1)
         name = uuid.uuid4().hex[:8]
         self.topics = [f"a-{name}", f"b-{name}"]
-        self.layout: HomeLayout = layout_of(
+        self.layout: PipelineLayout = layout_of(
             *(_outbox(topic, n, key_type) for n, topic in enumerate(self.topics))
         )
         self.driver = PostgresDriver(dsn=dsn, layout=self.layout)

@@ -14,7 +14,7 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import Column
 from sinks.postgres.staging.corrections import CORRECTION
 from sinks.protocol.batch_run import BatchRun, Disposition, RunInput
@@ -33,7 +33,7 @@ _RUN = BatchRun(
 )
 
 
-def _layout(kind: str) -> HomeLayout:
+def _layout(kind: str) -> PipelineLayout:
     layout = layout_of(append_table("numbers", id=kind, amount="bigint"))
     return replace(layout, corrected_by=Column(name="id", postgres_type=kind))
 

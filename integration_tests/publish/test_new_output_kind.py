@@ -17,7 +17,7 @@ from integration_tests.harness.postgres_driver import (
 from integration_tests.harness.sharded_numbers import stop, with_definition
 from integration_tests.ledger_scenario import check_of, failed
 from sinks.postgres.audit import verify
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import Column
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError, RetryableError
@@ -27,7 +27,7 @@ _TOTALS = BatchTotals(
     staging_table="output_0",
     number=Column(name="number", postgres_type="bigint"),
 )
-_LAYOUT: HomeLayout = with_definition(
+_LAYOUT: PipelineLayout = with_definition(
     layout_of(_TOTALS), [{"kind": _TOTALS.kind, "table": _TOTALS.table}]
 )
 

@@ -17,8 +17,8 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from integration_tests.tables.test_postgres_tables import _WINDOW_COLUMNS, _WINDOWS
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.ports import RowsRejectedError
@@ -95,7 +95,7 @@ def test_the_reason_names_column_type_and_value(home_dsn: str) -> None:
     )
 
 
-def _refused(dsn: str, layout: HomeLayout) -> ConfigurationError:
+def _refused(dsn: str, layout: PipelineLayout) -> ConfigurationError:
     with pytest.raises(ConfigurationError) as raised:
         PostgresDriver(dsn=dsn, layout=layout)
     assert "TABLE_TYPES_DIFFER" == raised.value.code

@@ -31,9 +31,9 @@ from integration_tests.harness.steered_world import SteeredWorld
 from integration_tests.ledger_scenario import LedgerScenario
 from sinks.postgres import audit, steering
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from sinks.postgres.server.connection import connect
@@ -154,7 +154,7 @@ def test_rows_of_another_table_of_the_branch_are_not_looked_for(
     start()
 
 
-def _beside(kind: str) -> HomeLayout:
+def _beside(kind: str) -> PipelineLayout:
     append, window = steered_layout(0).outputs
     output: Output
     if kind == "append":
@@ -173,7 +173,7 @@ def _defined() -> dict[str, Any]:
     return defined | {"deduplicate": None}
 
 
-def _laid_out(outputs: Sequence[Output], *entries: Mapping[str, Any]) -> HomeLayout:
+def _laid_out(outputs: Sequence[Output], *entries: Mapping[str, Any]) -> PipelineLayout:
     definition = json.dumps(_defined() | {"outputs": entries})
     return replace(layout_of(*outputs), definition=definition)
 

@@ -17,7 +17,7 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
@@ -54,7 +54,7 @@ _WINDOW_COLUMNS = (
 )
 
 
-def _refused(dsn: str, layout: HomeLayout) -> ConfigurationError:
+def _refused(dsn: str, layout: PipelineLayout) -> ConfigurationError:
     with pytest.raises(ConfigurationError) as raised:
         PostgresDriver(dsn=dsn, layout=layout)
     return raised.value

@@ -21,8 +21,8 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.publish import home
 from sinks.postgres.schema.migrations import migrate
 from sinks.postgres.tables.table_owners import TableOwner
@@ -32,16 +32,16 @@ _POSITION = "kafka_topic text, kafka_partition integer, kafka_offset bigint"
 _COLUMNS = f"number bigint, {_POSITION}"
 
 
-def _pipeline(name: str, *outputs: Output, hash_: str = "hash") -> HomeLayout:
+def _pipeline(name: str, *outputs: Output, hash_: str = "hash") -> PipelineLayout:
     return replace(layout_of(*outputs), pipeline=name, definition_hash=hash_)
 
 
-def _appends(name: str, table: str) -> HomeLayout:
+def _appends(name: str, table: str) -> PipelineLayout:
     return _pipeline(name, append_table(table, number="bigint"))
 
 
 def _refused(
-    dsn: str, layout: HomeLayout, databases: Mapping[str, str] | None = None
+    dsn: str, layout: PipelineLayout, databases: Mapping[str, str] | None = None
 ) -> ConfigurationError:
     with pytest.raises(ConfigurationError) as raised:
         PostgresDriver(dsn=dsn, layout=layout, databases=databases or {})

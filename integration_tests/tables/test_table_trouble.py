@@ -22,8 +22,8 @@ from integration_tests.harness.postgres_driver import (
 )
 from integration_tests.harness.versioned_windows import FIRST, publish
 from sinks.postgres.outputs import table_trouble
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.publish import publication
 from sinks.postgres.server.columns import Column
 from sinks.postgres.tables.exact_values import exact_sources
@@ -380,7 +380,7 @@ def test_a_result_of_a_function_may_not_be_skipped(home_dsn: str) -> None:
     assert "Table totals took 1 rows less" in raised.value.saw
 
 
-def _keyed() -> HomeLayout:
+def _keyed() -> PipelineLayout:
     return layout_of(
         KeyedTable(
             table="totals",

@@ -18,7 +18,7 @@ import structlog
 
 from sinks.faultpoints import FaultPoint, making
 from sinks.postgres.ledger.batch_runs import read_published_run, read_run_counts
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.schema.migrations import migrate
 from sinks.postgres.server.connection import connect
@@ -43,7 +43,7 @@ from spark_jobs.batches.stage_jobs import StageJobs
 from spark_jobs.driver.held_pipeline import await_nobody_holds
 from spark_jobs.engine.settings import DriverSettings
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.tables.home_layout import SHARDS
+from spark_jobs.tables.layout_builder import SHARDS
 
 
 class RunExecution:
@@ -200,7 +200,7 @@ def _check_guarantee(guarantee: Guarantee) -> None:
         )
 
 
-def _check_replaceable(layout: HomeLayout, progress: Progress) -> None:
+def _check_replaceable(layout: PipelineLayout, progress: Progress) -> None:
     """Check that the run can replace everything that it would truncate."""
     obstacles = {
         "reads a stream, whose events would be gone": progress.clocks,

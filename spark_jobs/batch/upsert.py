@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.pipeline import HeaderId, Pipeline
 from spark_jobs.pipeline.append import AppendOutput
@@ -81,7 +81,7 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
             )
 
 
-def correcting(layout: HomeLayout, pipeline: Pipeline) -> HomeLayout:
+def correcting(layout: PipelineLayout, pipeline: Pipeline) -> PipelineLayout:
     """Return the layout of a run that finds the rows to correct by the event's ID.
 
     Args:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from schemas.event_contracts import EventContracts, load_event_contracts
 from sinks.postgres.branches.participant import PostgresParticipant
 from sinks.postgres.branches.preflight import check_distinct
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.tables.shadow_tables import find_shadow_tables
@@ -33,9 +33,9 @@ from spark_jobs.pipeline.redaction import Redaction, find_redaction
 from spark_jobs.source.kafka_source import empty_batch, group_prefix
 from spark_jobs.source.record_reader import RecordReader
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.tables.home_layout import (
+from spark_jobs.tables.layout_builder import (
     SHARDS,
-    build_home_layout,
+    build_layout,
     event_columns,
     read_columns,
 )
@@ -52,7 +52,7 @@ class PreparedPipeline:
     settings: DriverSettings
     spark: SparkSession
     recipe: EventFrameRecipe
-    layout: HomeLayout
+    layout: PipelineLayout
     lookups: Lookups
     #: Whether tasks need only what Kafka has of a stream's records.
     computes_nothing: bool
@@ -282,7 +282,7 @@ def prepare_pipeline(
     events = recipe.with_conditions(rows, places)
     check_reported(pipeline.reported, events.schema)
     layout = replace(
-        build_home_layout(pipeline, files.contracts, events.schema),
+        build_layout(pipeline, files.contracts, events.schema),
         file_text=files.text,
         shadows=shadows,
     )

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.publish.home import PostgresHome
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.measures import NOTHING_MEASURED, Measures, cpu_of_tasks
@@ -35,7 +35,7 @@ from spark_jobs.pipeline.source import Source
 from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.source.event_columns import EVENT_ID, OFFSET, PLACE
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.tables.home_layout import read_columns
+from spark_jobs.tables.layout_builder import read_columns
 from spark_jobs.task.id_claims import IdClaims, terms_after, terms_of
 from spark_jobs.task.samples import Sampling
 from spark_jobs.task.stage_task import VOTE_SCHEMA, StageTask
@@ -59,7 +59,7 @@ class StageJobs:
 
     spark: SparkSession
     home: PostgresHome
-    layout: HomeLayout
+    layout: PipelineLayout
     recipe: EventFrameRecipe
     lookups: Lookups
     #: Topics under which the positions of events are noted.

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from pyspark import SparkConf
 
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.server.kept_connection import KeptConnection
 from sinks.postgres.server.naming import TableNames
@@ -35,7 +35,7 @@ from spark_jobs.dedup_bench.numbered_events import (
     questions_of,
 )
 from spark_jobs.engine.settings import DriverSettings
-from spark_jobs.tables.home_layout import SHARDS
+from spark_jobs.tables.layout_builder import SHARDS
 from spark_jobs.task.id_claims import opened_id_claims, terms_of
 from spark_jobs.task.staged_rows import write_runs
 
@@ -45,7 +45,7 @@ _DAY_S = 86_400
 _HORIZON_S = 7 * _DAY_S
 
 #: The layout of a pipeline whose file names nothing but its source.
-LAYOUT = HomeLayout(
+LAYOUT = PipelineLayout(
     pipeline=PIPELINE,
     definition=json.dumps({"outputs": []}),
     definition_hash="bench",

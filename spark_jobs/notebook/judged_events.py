@@ -16,7 +16,7 @@ from spark_jobs.batches.stage_jobs import StageJobs
 from spark_jobs.notebook.kept_rows import KeptRows
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.tables.home_layout import event_columns, read_columns
+from spark_jobs.tables.layout_builder import event_columns, read_columns
 from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from spark_jobs.task.staged_rows import StagedRows
 from spark_jobs.task.task_worker import TaskWorker

@@ -43,7 +43,7 @@ from spark_jobs.notebook.judged_events import JudgedEvents, judge_events
 from spark_jobs.notebook.shown_table import as_frame
 from spark_jobs.pipeline import Pipeline, definition_hash, load_pipeline
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.tables.home_layout import SHARDS
+from spark_jobs.tables.layout_builder import SHARDS
 from spark_jobs.tables.scratch_home import ScratchHome, scratch_server
 
 #: Directory of this process, where Spark keeps scratch files until the end.

@@ -50,7 +50,7 @@ from spark_jobs.replay.recorded_plan import (
 )
 from spark_jobs.source.kafka_source import read_ranges
 from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.tables.home_layout import SHARDS
+from spark_jobs.tables.layout_builder import SHARDS
 
 WATERMARKS = "watermarks"
 

@@ -31,7 +31,7 @@ def opened_former_ids(
         pipeline: Name of the pipeline.
         through_sequence: The last batch whose IDs are shown.
         directory: Directory for a copy of the catalog.
-        false_positives: As in ``HomeLayout``.
+        false_positives: As in ``PipelineLayout``.
     """
     directory.mkdir(parents=True)
     merger = ThreadPoolExecutor(1, thread_name_prefix="former-ids-merge")

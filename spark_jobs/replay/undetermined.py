@@ -10,8 +10,8 @@ from functools import cached_property
 
 from sinks.postgres.audit.replay.replay_ledger import RecordedErasure
 from sinks.postgres.audit.replay.replay_rows import Values
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.replay_part import ReplayPart
 from spark_jobs.pipeline import Pipeline, pipeline_definition_json
 from spark_jobs.pipeline.enrichment import names_in_ledger
@@ -48,7 +48,7 @@ class Undetermined:
     """
 
     pipeline: Pipeline
-    layout: HomeLayout
+    layout: PipelineLayout
     added: Collection[str]
     changed_lookups: Collection[str]
     erasures: Collection[RecordedErasure]

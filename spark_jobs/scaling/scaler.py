@@ -32,7 +32,7 @@ from spark_jobs.batches.batch_report import BatchReport
 from spark_jobs.batches.prepared_pipeline import PreparedPipeline
 from spark_jobs.scaling.executor_pool import ExecutorPool, PoolState, open_pool
 from spark_jobs.source.kafka_source import TASK_RECORDS_MAX
-from spark_jobs.tables.home_layout import SHARDS
+from spark_jobs.tables.layout_builder import SHARDS
 
 #: A batch with this share of the offsets that it may read counts as full, because Spark
 #: divides the offsets among the partitions and rounds.

@@ -1,4 +1,4 @@
-"""Describes a pipeline's tables in Postgres, from the Spark types of its columns."""
+"""Builds the layout of a pipeline: its tables, from its columns in Spark."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from pyspark.sql.types import (
 
 from schemas.event_contracts import EventContracts
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.outbox_table import OutboxTable
 from sinks.postgres.outputs.output import Output as Table
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.branch_names import HOME, branch_name
 from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError
@@ -89,7 +89,7 @@ def event_columns(
     return (*known, *added_columns(schema.names, known))
 
 
-def read_columns(layout: HomeLayout) -> frozenset[str]:
+def read_columns(layout: PipelineLayout) -> frozenset[str]:
     """Name the columns of events that the outputs read themselves."""
     return frozenset(
         column.name for output in layout.outputs for column in output.read_columns
@@ -191,9 +191,9 @@ def _staging(number: int) -> str:
     return f"output_{number}"
 
 
-def build_home_layout(
+def build_layout(
     pipeline: Pipeline, contracts: EventContracts, schema: StructType
-) -> HomeLayout:
+) -> PipelineLayout:
     """Describe a pipeline to its home database.
 
     Args:
@@ -212,7 +212,7 @@ def build_home_layout(
     deduplicate = pipeline.deduplicate
     horizon = deduplicate.horizon if deduplicate else None
     rate = deduplicate.false_positives if deduplicate else FALSE_POSITIVES
-    return HomeLayout(
+    return PipelineLayout(
         pipeline=pipeline.name,
         definition=json.dumps(pipeline_definition_json(pipeline), sort_keys=True),
         definition_hash=definition_hash(pipeline),

@@ -9,15 +9,17 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KEY
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_columns import WINDOW_EVENTS
 from sinks.protocol.hot_keys import KEYS_KEPT, HotKeys, hottest
 
 _HIDDEN_BYTES = 6
 
 
-def find_hot_keys(layout: HomeLayout, table: str, rows: pa.Table) -> dict[str, HotKeys]:
+def find_hot_keys(
+    layout: PipelineLayout, table: str, rows: pa.Table
+) -> dict[str, HotKeys]:
     """Find the hottest keys among rows that are about to be staged.
 
     Args:

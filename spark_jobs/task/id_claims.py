@@ -12,7 +12,7 @@ import structlog
 from pyspark import SparkConf
 
 from sinks.postgres.catalog.run_source import PostgresRunSource
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.connection import connect, read_fingerprint_key
 from sinks.postgres.server.kept_connection import KeptConnection
 from sinks.postgres.server.naming import application_name
@@ -43,7 +43,7 @@ class IdClaims:
 @contextmanager
 def opened_id_claims(  # noqa: PLR0913 - keyword-only but for what it is about
     settings: DriverSettings,
-    layout: HomeLayout,
+    layout: PipelineLayout,
     claim: Claim,
     *,
     directory: Path,
@@ -105,7 +105,7 @@ def _tell_failure(error: Exception) -> None:
     )
 
 
-def terms_of(plan: BatchPlan, layout: HomeLayout) -> RoundTerms:
+def terms_of(plan: BatchPlan, layout: PipelineLayout) -> RoundTerms:
     """Return the terms of a batch: its IDs are compared with earlier batches only.
 
     A run that replaces all earlier batches compares its IDs with no batch.
@@ -116,7 +116,7 @@ def terms_of(plan: BatchPlan, layout: HomeLayout) -> RoundTerms:
 
 
 def terms_after(
-    sequence: int, watermark_us: int | None, layout: HomeLayout
+    sequence: int, watermark_us: int | None, layout: PipelineLayout
 ) -> RoundTerms:
     """Return the terms for the IDs of events that come after a batch.
 
@@ -132,7 +132,7 @@ def terms_after(
     )
 
 
-def _live_from_bucket(watermark_us: int | None, layout: HomeLayout) -> int:
+def _live_from_bucket(watermark_us: int | None, layout: PipelineLayout) -> int:
     oldest_us = layout.expired_before_us(watermark_us)
     if oldest_us is None:
         return _BEFORE_ALL_BUCKETS

@@ -9,7 +9,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import Column
 from sinks.postgres.staging.staging import StagingWriter
 from sinks.postgres.staging.task_staging import TaskStaging
@@ -45,7 +45,7 @@ class MeasuredStaging(TaskStaging):
         self,
         open_writer: Callable[[str], StagingWriter],
         clock: StepClock,
-        layout: HomeLayout,
+        layout: PipelineLayout,
         sampling: Sampling | None,
     ) -> None:
         super().__init__(open_writer)

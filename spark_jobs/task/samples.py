@@ -17,9 +17,9 @@ import pyarrow as pa
 from schemas.event_contracts import EventContracts
 from schemas.formats.avro.column_decoder import ColumnDecoder
 from schemas.schema_tree import NESTED_TYPES
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import POSITION_COLUMNS
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.samples import (
@@ -172,7 +172,7 @@ def sample_events(
 
 
 def sample_staged(
-    sampling: Sampling | None, layout: HomeLayout, table: str, rows: pa.Table
+    sampling: Sampling | None, layout: PipelineLayout, table: str, rows: pa.Table
 ) -> tuple[StepSample, ...]:
     """Keep the last of some rows that are about to be staged for an output.
 

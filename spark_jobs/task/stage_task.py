@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
 from schemas.formats.avro.column_decoder import ColumnDecoder
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.connection import read_fingerprint_key
 from sinks.postgres.server.databases import parse_databases
@@ -72,7 +72,7 @@ class StageTask:
     key for fingerprints comes from the home database.
     """
 
-    layout: HomeLayout
+    layout: PipelineLayout
     rules: Rules
     #: The topics and partitions behind the event frame's place numbers.
     places: SourcePlaces

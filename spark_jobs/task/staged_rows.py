@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.key_text import format_key, shard_of
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.outbox_table import OutboxTable
 from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.staging.corrections import CORRECTION, correction_columns
@@ -52,7 +52,7 @@ class StagedRows:
     """
 
     events: ClassifiedEvents
-    layout: HomeLayout
+    layout: PipelineLayout
     places: SourcePlaces
     watermark_us: int | None
     filter_conditions: tuple[str, ...] = ()

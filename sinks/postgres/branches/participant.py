@@ -17,9 +17,9 @@ from psycopg.types.json import Json
 from sinks.postgres.branches.preflight import check_participant
 from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
 from sinks.postgres.ledger.stored_state import read_global_id
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.lost_tables import check_not_lost_beside, forget_windows
 from sinks.postgres.outputs.output import tables_of
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.result_tables import create_result_tables
 from sinks.postgres.outputs.table_trouble import explain_failure
 from sinks.postgres.outputs.voted_rows import RowRefusedError, VotedRows
@@ -65,7 +65,7 @@ class PostgresParticipant(PostgresPreparedBranches):
     """
 
     def __init__(
-        self, dsn: str, database: str, layout: HomeLayout, claim: Claim
+        self, dsn: str, database: str, layout: PipelineLayout, claim: Claim
     ) -> None:
         super().__init__(
             dsn,

@@ -9,8 +9,8 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import qualified, table_identifier
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
@@ -100,7 +100,7 @@ def check_not_lost(
 
 def check_not_lost_beside(
     connection: _Connection,
-    layout: HomeLayout,
+    layout: PipelineLayout,
     claim: Claim,
     known: Iterable[str],
     outputs: Iterable[Output],

@@ -15,7 +15,7 @@ from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HomeLayout:
+class PipelineLayout:
     """Everything that the home database must know about a pipeline to serve it."""
 
     pipeline: str

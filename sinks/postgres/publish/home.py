@@ -25,9 +25,9 @@ from sinks.postgres.ledger.epoch_claims import (
 )
 from sinks.postgres.ledger.registration import check_not_discarded, register_pipeline
 from sinks.postgres.ledger.stored_state import read_decided, read_stored_progress
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.lost_tables import check_not_lost, read_owed
 from sinks.postgres.outputs.output import Output, tables_of
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.result_tables import create_result_tables
 from sinks.postgres.outputs.table_trouble import explain_failure
 from sinks.postgres.publish.publication import PostgresPublication, StagedPublication
@@ -72,7 +72,9 @@ class PostgresHome(PostgresDecisionLedger):
         nonce: Nonce of the latest claim, even if its outcome is unknown.
     """
 
-    def __init__(self, dsn: str, layout: HomeLayout, *, run: str | None = None) -> None:
+    def __init__(
+        self, dsn: str, layout: PipelineLayout, *, run: str | None = None
+    ) -> None:
         self._layout = self._asked = layout
         self._run = run
         self._session = Session(dsn, application_name=application_name(0, 0))
@@ -89,7 +91,7 @@ class PostgresHome(PostgresDecisionLedger):
         return self._claim
 
     @property
-    def layout(self) -> HomeLayout:
+    def layout(self) -> PipelineLayout:
         """The pipeline's tables, with what the home said of them at the claim."""
         return self._layout
 

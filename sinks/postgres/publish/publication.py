@@ -29,7 +29,7 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Json
 
 from sinks.postgres.ledger.stored_state import lock_stored_state, read_decided
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.table_trouble import explain_failure
 from sinks.postgres.outputs.voted_rows import RowRefusedError, VotedRows
 from sinks.postgres.publish.keyed_moves import KeyedMoves
@@ -84,7 +84,7 @@ class PostgresPublication:
     def __init__(
         self,
         connection: _Connection,
-        layout: HomeLayout,
+        layout: PipelineLayout,
         batch: StagedPublication,
         *,
         claim: Claim,

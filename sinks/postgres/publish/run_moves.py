@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.voted_rows import VotedRows
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.naming import TableNames
@@ -33,7 +33,7 @@ class RunMoves:
     def __init__(
         self,
         connection: psycopg.Connection[TupleRow],
-        layout: HomeLayout,
+        layout: PipelineLayout,
         tables: TableNames,
         tally: BatchTally,
         run: BatchRun,

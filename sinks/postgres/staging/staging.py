@@ -23,7 +23,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.outputs.append_table import COPIED_ROWS, AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.binary_copy import copy_staged
 from sinks.postgres.server.branch_names import HOME, staged_for
 from sinks.postgres.server.columns import Column, packed, table_identifier
@@ -99,7 +99,7 @@ EVENT_LOGS: Mapping[str, tuple[Column, ...]] = {
 
 
 def staging_tables(
-    layout: HomeLayout, branch: str = HOME
+    layout: PipelineLayout, branch: str = HOME
 ) -> dict[str, tuple[Column, ...]]:
     """List what is staged for one publish transaction, with each table's columns."""
     tables = dict(EVENT_LOGS) if branch == HOME else {}
@@ -111,7 +111,7 @@ def staging_tables(
     return tables
 
 
-def append_targets(layout: HomeLayout, branch: str = HOME) -> dict[str, str]:
+def append_targets(layout: PipelineLayout, branch: str = HOME) -> dict[str, str]:
     """Map staging tables to the result tables that take their rows unchanged."""
     return {
         staged_for(output.staging_table, branch): output.table

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import Column
 from sinks.postgres.server.lock_attempts import LockAttempts
 from sinks.postgres.server.naming import STAGING_SETS, staging_schema, staging_table
@@ -48,7 +48,7 @@ class StagingArea:
         self,
         session: Session,
         *,
-        layout: HomeLayout,
+        layout: PipelineLayout,
         branches: Sequence[str],
         claim: Claim,
         is_home: bool,

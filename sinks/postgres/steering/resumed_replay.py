@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 from sinks.postgres.audit.replay.replay_committed import Committed
 from sinks.postgres.audit.replay.replay_scratch import ReplayScratch
 from sinks.postgres.ledger.audited_pipeline import fetch
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import table_identifier
 from sinks.postgres.server.naming import state_table
@@ -46,7 +46,10 @@ def snapshot_named(committed: Committed, name: str) -> Snapshot:
 
 
 def resume_from(
-    snapshot: Snapshot, committed: Committed, scratch: ReplayScratch, layout: HomeLayout
+    snapshot: Snapshot,
+    committed: Committed,
+    scratch: ReplayScratch,
+    layout: PipelineLayout,
 ) -> None:
     """Copy what a snapshot keeps to the scratch home, which has the tables already.
 
@@ -72,7 +75,10 @@ def resume_from(
 
 
 def _copies(
-    snapshot: Snapshot, committed: Committed, scratch: ReplayScratch, layout: HomeLayout
+    snapshot: Snapshot,
+    committed: Committed,
+    scratch: ReplayScratch,
+    layout: PipelineLayout,
 ) -> Iterator[_Copy]:
     for table in KEPT_BY_PIPELINE:
         yield _Copy(

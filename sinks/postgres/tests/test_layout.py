@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
@@ -225,7 +225,7 @@ def test_no_id_is_known_again_that_was_forgotten(
     expected: int | None,
 ) -> None:
     """A longer horizon reaches back only as far as IDs are known."""
-    layout = HomeLayout(
+    layout = PipelineLayout(
         pipeline="p",
         definition="{}",
         definition_hash="",

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class HeldKnowledge:
             },
         }
 
-    def applied_to(self, layout: HomeLayout) -> HomeLayout:
+    def applied_to(self, layout: PipelineLayout) -> PipelineLayout:
         """Return a pipeline's layout with this knowledge in it."""
         return replace(
             layout,

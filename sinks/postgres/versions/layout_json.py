@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.branch_names import HOME
 
 
-def layout_to_json(layout: HomeLayout) -> dict[str, Any]:
+def layout_to_json(layout: PipelineLayout) -> dict[str, Any]:
     """Describe all tables of a pipeline; durations are microseconds."""
     return {
         "horizon_us": layout.horizon_us,

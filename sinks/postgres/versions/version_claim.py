@@ -15,7 +15,7 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from sinks.postgres.ledger.epoch_claims import read_newest_epoch
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.versions.comparison import compare
 from sinks.postgres.versions.held_knowledge import HeldKnowledge
 from sinks.postgres.versions.holdings import read_holdings
@@ -71,7 +71,7 @@ class JudgedClaim:
         add_version(connection, self.pipeline, self.wanted, self.held, coming)
 
 
-def describe_layout(layout: HomeLayout) -> DescribedVersion:
+def describe_layout(layout: PipelineLayout) -> DescribedVersion:
     """Return a pipeline as the ledger would keep it as the next version."""
     return DescribedVersion(
         definition=json.loads(layout.definition),
@@ -81,7 +81,9 @@ def describe_layout(layout: HomeLayout) -> DescribedVersion:
     )
 
 
-def judge_claim(connection: Connection[TupleRow], layout: HomeLayout) -> JudgedClaim:
+def judge_claim(
+    connection: Connection[TupleRow], layout: PipelineLayout
+) -> JudgedClaim:
     """Decide whether a driver may run a pipeline as it is laid out.
 
     Raises:

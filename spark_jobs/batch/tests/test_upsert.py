@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.batch.upsert import check_upsert, correcting
@@ -81,7 +81,7 @@ def test_rows_are_found_by_the_column_of_the_id() -> None:
     """As the append tables have it, whichever other columns these have."""
     carrier = Column(name="carrier", postgres_type="text")
     event_id = Column(name="event_id", postgres_type="bigint")
-    layout = HomeLayout(
+    layout = PipelineLayout(
         pipeline="departures",
         definition="{}",
         definition_hash="",

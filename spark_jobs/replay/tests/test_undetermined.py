@@ -9,7 +9,7 @@ from sinks.postgres.audit.replay.replay_ledger import RecordedErasure
 from sinks.postgres.audit.replay.replay_parts import parts_of
 from sinks.postgres.audit.replay.replay_rows import Values
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.replay_part import ReplayPart
 from sinks.postgres.outputs.window_aggregates import AggregateFunction as Computed
 from sinks.postgres.outputs.window_aggregates import WindowAggregate
@@ -67,7 +67,7 @@ def _aggregate(name: str, kind: str, number: int, how: str) -> WindowAggregate:
 
 
 _TEXT = Column(name="shop", postgres_type="text")
-_LAYOUT = HomeLayout(
+_LAYOUT = PipelineLayout(
     pipeline="orders",
     definition="",
     definition_hash="",

@@ -38,7 +38,7 @@ from spark_jobs.pipeline import (
 )
 from spark_jobs.pipeline.window_kinds import Fixed
 from spark_jobs.source.event_columns import argument_column
-from spark_jobs.tables.home_layout import SHARDS, build_home_layout
+from spark_jobs.tables.layout_builder import SHARDS, build_layout
 
 _SOURCE = Source(
     topic="page-views",
@@ -86,7 +86,7 @@ def _aggregate(function: AggregateFunction) -> Aggregate:
 
 def test_outputs_keep_the_order_of_fields() -> None:
     """An append table holds the event's columns, then where the event came from."""
-    layout = build_home_layout(
+    layout = build_layout(
         _pipeline(), load_event_contracts(("page_view.v1",)), _schema()
     )
     append, window = layout.outputs
@@ -127,7 +127,7 @@ def test_an_aggregate_has_the_type_that_postgres_would_give_it(
     function: AggregateFunction, argument: DataType, partial: str, result: str
 ) -> None:
     """Partials are wide enough that a sum of integers never overflows."""
-    layout = build_home_layout(
+    layout = build_layout(
         _pipeline(_aggregate(function)),
         load_event_contracts(("page_view.v1",)),
         _schema(argument),
@@ -158,7 +158,7 @@ def test_an_aggregate_of_an_unfit_type_is_refused(
 ) -> None:
     """The error names table, column and type before any event is read."""
     with pytest.raises(ConfigurationError) as caught:
-        build_home_layout(
+        build_layout(
             _pipeline(_aggregate(function)),
             load_event_contracts(("page_view.v1",)),
             _schema(argument),
@@ -182,7 +182,7 @@ def test_windows_are_not_grouped_by_columns_with_parts(kind: DataType) -> None:
         for field in _schema()
     ]
     with pytest.raises(ConfigurationError) as caught:
-        build_home_layout(
+        build_layout(
             _pipeline(), load_event_contracts(("page_view.v1",)), StructType(fields)
         )
     assert "GROUP_TYPE" == caught.value.code
@@ -207,9 +207,7 @@ def test_a_horizon_is_kept_in_about_eight_buckets(
         source=replace(pipeline.source, future_bound=timedelta(hours=1)),
         deduplicate=Deduplicate(horizon=horizon),
     )
-    layout = build_home_layout(
-        pipeline, load_event_contracts(("page_view.v1",)), _schema()
-    )
+    layout = build_layout(pipeline, load_event_contracts(("page_view.v1",)), _schema())
     assert (seconds, horizon // timedelta(microseconds=1)) == (
         layout.bucket_seconds,
         layout.horizon_us,
@@ -218,7 +216,7 @@ def test_a_horizon_is_kept_in_about_eight_buckets(
 
 def test_without_deduplication_there_is_no_horizon() -> None:
     """None, not zero: nothing expires where nothing is looked up."""
-    layout = build_home_layout(
+    layout = build_layout(
         replace(_pipeline(), deduplicate=None),
         load_event_contracts(("page_view.v1",)),
         _schema(),
@@ -248,7 +246,7 @@ def test_an_output_is_published_where_its_databases_are(
     output: AppendOutput, branches: tuple[str, ...]
 ) -> None:
     """In the order of the list, by whose positions rows are spread."""
-    layout = build_home_layout(
+    layout = build_layout(
         replace(_pipeline(), outputs=(output,)),
         load_event_contracts(("page_view.v1",)),
         _schema(),
@@ -268,8 +266,6 @@ def test_a_window_is_published_where_its_databases_are() -> None:
             replace(window, databases=("home", "b"), shard_by=("page",)),
         ),
     )
-    layout = build_home_layout(
-        pipeline, load_event_contracts(("page_view.v1",)), _schema()
-    )
+    layout = build_layout(pipeline, load_event_contracts(("page_view.v1",)), _schema())
     assert ("home", "b.0") == layout.outputs[1].branches
     assert ("b.0",) == layout.branches

@@ -19,9 +19,9 @@ import pyarrow as pa
 from schemas.codec import encode
 from schemas.event_contracts import EventContracts, load_event_contracts
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
@@ -169,7 +169,7 @@ TOTALS = KeyedTable(
     key=_text("city"),
     columns=_text("guess"),
 )
-LAYOUT = HomeLayout(
+LAYOUT = PipelineLayout(
     pipeline="people",
     definition="{}",
     definition_hash="hash",

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
 from sinks.postgres.outputs.window_table import WindowTable
@@ -32,7 +32,7 @@ _KEYED = KeyedTable(
     key=(_ORIGIN,),
     columns=(),
 )
-_LAYOUT = HomeLayout(
+_LAYOUT = PipelineLayout(
     pipeline="p",
     definition="{}",
     definition_hash="hash",

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
@@ -123,7 +123,7 @@ def _window(*branches: str) -> WindowTable:
 def _write(
     events: ClassifiedEvents, output: Output, watermark_us: int | None = None
 ) -> tuple[_Staging, OutputTally]:
-    layout = HomeLayout(
+    layout = PipelineLayout(
         pipeline="p",
         definition="{}",
         definition_hash="",

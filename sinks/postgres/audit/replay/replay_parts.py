@@ -8,8 +8,8 @@ from operator import attrgetter
 
 from psycopg import sql
 
-from sinks.postgres.outputs.home_layout import HomeLayout
 from sinks.postgres.outputs.output import Output
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.replay_part import ReplayPart
 from sinks.postgres.server.branch_names import database_of
 from sinks.postgres.server.columns import Column
@@ -20,7 +20,7 @@ _POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 _COUNTED_BY_TASK = ("rows", "revised")
 
 
-def parts_of(layout: HomeLayout) -> Iterator[ReplayPart]:
+def parts_of(layout: PipelineLayout) -> Iterator[ReplayPart]:
     """List every part that a replay of a pipeline compares, results first.
 
     Args:
