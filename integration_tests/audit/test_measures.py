@@ -26,7 +26,7 @@ from integration_tests.harness.transforming_pipeline import (
     write_transforming_pipeline,
 )
 from sinks.postgres.audit import read_reported
-from sinks.postgres.publish import publication
+from sinks.postgres.publish import publish_transaction
 from sinks.postgres.server.connection import connect
 from sinks.protocol.ages import bucket_of, middle_s
 from sinks.protocol.measures import Measures
@@ -167,7 +167,7 @@ def test_measures_of_old_batches_make_room_for_new_ones(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger keeps all batches, and the measures of the newest."""
-    monkeypatch.setattr(publication, "MEASURES_KEPT", 2)
+    monkeypatch.setattr(publish_transaction, "MEASURES_KEPT", 2)
     layout = layout_of(append_table("numbers", n="bigint"))
     driver = PostgresDriver(dsn=home_dsn, layout=layout)
     for number in range(4):
@@ -183,7 +183,7 @@ def test_a_batch_that_is_not_decided_leaves_no_measures(home_dsn: str) -> None:
     driver = PostgresDriver(dsn=home_dsn, layout=layout)
     plan = driver.plan(1)
     tally = driver.stage(plan, {"output_0": driver.positioned(plan, [(1,)])})
-    with driver.home.open_publication(plan, tally, restagings=0) as opened:
+    with driver.home.open_publish_transaction(plan, tally, restagings=0) as opened:
         opened.move_rows()
     count = "SELECT count(*) FROM tallyweir.batch_measures"
     assert query(home_dsn, count) == [(0,)]

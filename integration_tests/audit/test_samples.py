@@ -21,7 +21,7 @@ from integration_tests.harness.readings import Sent, sent
 from integration_tests.harness.whole_database import places_of
 from services.cli.app import build_app
 from sinks.postgres.audit import KeptSample, read_reported, read_samples
-from sinks.postgres.publish.publication import PostgresPublication
+from sinks.postgres.publish.publish_transaction import PostgresPublishTransaction
 from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import FencedError
 from sinks.protocol.samples import SampledRow, Samples, StepSample
@@ -187,10 +187,10 @@ def test_a_batch_that_is_not_decided_leaves_no_sample(
     tally = _sampled(driver.stage(plan, staged), "decode")
     with monkeypatch.context() as broken:
 
-        def fail(_publication: PostgresPublication) -> None:
+        def fail(_transaction: PostgresPublishTransaction) -> None:
             raise RuntimeError("at the last moment")
 
-        broken.setattr(PostgresPublication, "_write_measures", fail)
+        broken.setattr(PostgresPublishTransaction, "_write_measures", fail)
         with pytest.raises(RuntimeError):
             driver.publish(plan, tally)
     assert _rows(home_dsn) == []

@@ -37,7 +37,7 @@ from integration_tests.harness.postgres_driver import (
 from sinks.faultpoints import FaultPoint, Side, arm, making
 from sinks.postgres.branches import participant
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.publish import publication
+from sinks.postgres.publish import publish_transaction
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.server.branch_names import HOME, branch_name, staged_for
 from sinks.protocol.coordinator import Coordinator
@@ -224,7 +224,7 @@ _FAULTS = {"kill": _kill, "hang": _hang, "reset": _reset, "error": _error}
 
 def _shorten_timeouts() -> None:
     """Let the server end the transaction of a hung driver at once, not in 30 s."""
-    for statements in (publication._SQL, participant._PUBLISH):
+    for statements in (publish_transaction._SQL, participant._PUBLISH):
         settings = statements["begin_settings"].as_string(None)
         short = settings.replace(
             "idle_in_transaction_session_timeout', '30s'",

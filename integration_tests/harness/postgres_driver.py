@@ -27,7 +27,7 @@ from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan
-from sinks.protocol.publication import Publisher
+from sinks.protocol.publisher import Publisher
 from sinks.protocol.votes import (
     BatchTally,
     EventCounts,

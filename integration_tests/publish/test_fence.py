@@ -17,7 +17,7 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.publish import publication
+from sinks.postgres.publish import publish_transaction
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.server.connection import connect
 from sinks.protocol.decisions import PublishOutcome
@@ -62,7 +62,9 @@ def test_a_claim_is_made_at_once_but_returns_after_the_publish_under_way(
         home.close()
 
     with connect(home_dsn, application_name="test publisher") as publisher:
-        publisher.execute(publication._SQL["lock_pipeline"], {"pipeline": PIPELINE})
+        publisher.execute(
+            publish_transaction._SQL["lock_pipeline"], {"pipeline": PIPELINE}
+        )
         thread = threading.Thread(target=claim)
         thread.start()
         _wait_until(lambda: _claims(home_dsn) == 2, "the claim is there")
@@ -89,7 +91,9 @@ def test_a_publish_that_waited_for_the_lock_finds_the_newer_claim(
             outcomes.append(error.code)
 
     with connect(home_dsn, application_name="test claimer") as claimer:
-        claimer.execute(publication._SQL["lock_pipeline"], {"pipeline": PIPELINE})
+        claimer.execute(
+            publish_transaction._SQL["lock_pipeline"], {"pipeline": PIPELINE}
+        )
         thread = threading.Thread(target=publish_batch)
         thread.start()
         _wait_until(lambda: _waiting(home_dsn) == 1, "the publisher waits for the row")
@@ -107,26 +111,32 @@ def test_a_paused_publisher_loses_the_row_to_its_successor(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver stopped in its transaction is ended by the server, and is fenced."""
-    settings = publication._SQL["begin_settings"].as_string(None)
+    settings = publish_transaction._SQL["begin_settings"].as_string(None)
     short = settings.replace(
         "idle_in_transaction_session_timeout', '30s'",
         "idle_in_transaction_session_timeout', '300ms'",
     )
     assert short != settings
-    monkeypatch.setitem(publication._SQL, "begin_settings", psycopg.sql.SQL(short))
+    monkeypatch.setitem(
+        publish_transaction._SQL, "begin_settings", psycopg.sql.SQL(short)
+    )
     old = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     plan = old.plan(1)
     tally = old.stage(plan, {"output_0": old.positioned(plan, [(1,)])})
     paused, resume = threading.Event(), threading.Event()
     outcomes: list[str] = []
-    advance = publication.PostgresPublication._advance
+    advance = publish_transaction.PostgresPublishTransaction._advance
 
-    def pause(self: publication.PostgresPublication, *arguments: object) -> None:
+    def pause(
+        self: publish_transaction.PostgresPublishTransaction, *arguments: object
+    ) -> None:
         paused.set()
         assert resume.wait(_DEADLINE_S)
         advance(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(publication.PostgresPublication, "_advance", pause)
+    monkeypatch.setattr(
+        publish_transaction.PostgresPublishTransaction, "_advance", pause
+    )
 
     def publish_batch() -> None:
         for _ in range(2):

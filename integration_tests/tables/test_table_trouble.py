@@ -24,7 +24,7 @@ from integration_tests.harness.versioned_windows import FIRST, publish
 from sinks.postgres.outputs import table_trouble
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.publish import publication
+from sinks.postgres.publish import publish_transaction
 from sinks.postgres.server.columns import Column
 from sinks.postgres.tables.exact_values import exact_sources
 from sinks.protocol.decisions import PublishOutcome
@@ -265,7 +265,7 @@ def test_a_lock_is_told_with_its_holder_and_waited_for(
         holder.execute("LOCK TABLE public.numbers IN SHARE MODE")
         short = sql.SQL("SELECT set_config('lock_timeout', '50ms', true)")
         with monkeypatch.context() as patch:
-            for module in (publication, table_trouble):
+            for module in (publish_transaction, table_trouble):
                 statements = getattr(module, "_PUBLISH", None) or module._SQL
                 patch.setitem(statements, "begin_settings", short)
             with pytest.raises(RetryableError) as raised:

@@ -74,7 +74,7 @@ the tables, next to the rows that count.
 
 Modules, in the order in which a batch meets them: ``coordinator`` takes it from plan
 to ledger, ``stage_ahead`` the next one meanwhile; ``votes`` adds up phase one,
-``keyed_votes`` phase 2b; ``publication`` prepares, decides and commits;
+``keyed_votes`` phase 2b; ``publisher`` prepares, decides and commits;
 ``decisions`` and ``offsets`` say whether it may; ``in_doubt`` and ``resolution`` decide
 what happens to a branch that a crash has left.
 

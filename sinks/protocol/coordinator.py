@@ -21,7 +21,7 @@ from sinks.protocol.ports import (
     Stage,
     StageKeys,
 )
-from sinks.protocol.publication import Publisher
+from sinks.protocol.publisher import Publisher
 from sinks.protocol.votes import NOTHING_STAGED, BatchTally, tally_votes
 
 #: How often the driver tries to learn a lost answer to COMMIT before it starts over.

@@ -2,7 +2,7 @@
 
 The usual order of calls, once per driver::
 
-    claim_epoch -> (read_progress -> Stage -> open_publication -> commit)*
+    claim_epoch -> (read_progress -> Stage -> open_publish_transaction -> commit)*
 
 The driver stages a batch while the one before it is still being published. If other
 databases take part, these calls surround each COMMIT of the home::
@@ -255,7 +255,7 @@ class BranchOrder:
     terms: BatchTerms
 
 
-class Publication(Protocol):
+class PublishTransaction(Protocol):
     """The home's publish transaction, open and holding the pipeline's row.
 
     A context manager: leaving it without ``commit`` rolls it back.
@@ -363,9 +363,9 @@ class Home(DecisionLedger, Protocol):
         """Read where the pipeline stands."""
         ...
 
-    def open_publication(
+    def open_publish_transaction(
         self, plan: BatchPlan, tally: BatchTally, *, restagings: int
-    ) -> Publication:
+    ) -> PublishTransaction:
         """Lock the pipeline's row, fence, and compare the offsets.
 
         Raises:

@@ -13,7 +13,7 @@ from sinks.protocol.errors import TallyweirError
 from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, Home, Progress
-from sinks.protocol.publication import Publisher
+from sinks.protocol.publisher import Publisher
 from sinks.protocol.votes import BatchTally, tally_votes
 from sinks.testing.planned_batches import (
     Position,

@@ -61,7 +61,7 @@ class MemoryDatabase(MemoryServer):
         self.answers_to_lose: deque[LostAnswer] = deque()
         self.ends_lock_holders = False
         self.staging = MemoryStaging()
-        self._lock_holder: MemoryPublication | None = None
+        self._lock_holder: MemoryPublishTransaction | None = None
         self._noted_on_disk: frozenset[GlobalId] = frozenset()
         self._drivers = 0
 
@@ -70,7 +70,7 @@ class MemoryDatabase(MemoryServer):
         self._drivers += 1
         return MemoryHome(self, driver=self._drivers)
 
-    def lock(self, holder: MemoryPublication | None) -> None:
+    def lock(self, holder: MemoryPublishTransaction | None) -> None:
         """Lock the pipeline's row; None stands for a caller that unlocks it at once.
 
         Raises:
@@ -86,7 +86,7 @@ class MemoryDatabase(MemoryServer):
             self._lock_holder.end()
         self._lock_holder = holder
 
-    def unlock(self, holder: MemoryPublication) -> None:
+    def unlock(self, holder: MemoryPublishTransaction) -> None:
         """Unlock the pipeline's row, if this transaction still holds it."""
         if self._lock_holder is holder:
             self._lock_holder = None
@@ -168,11 +168,11 @@ class MemoryHome:
             clocks=state.clocks,
         )
 
-    def open_publication(
+    def open_publish_transaction(
         self, plan: BatchPlan, tally: BatchTally, *, restagings: int
-    ) -> MemoryPublication:
-        self._database.arrive("opening a publication")
-        return MemoryPublication(
+    ) -> MemoryPublishTransaction:
+        self._database.arrive("opening a publish transaction")
+        return MemoryPublishTransaction(
             self._database, plan, tally, restagings=restagings, claim=self.claim
         )
 
@@ -198,8 +198,8 @@ class MemoryHome:
         self._database.state = replace(state, noted=state.noted | known)
 
 
-class MemoryPublication:
-    """A publish transaction; see ``sinks.protocol.ports.Publication``.
+class MemoryPublishTransaction:
+    """A publish transaction; see ``sinks.protocol.ports.PublishTransaction``.
 
     It works on the state that was committed when it got the lock. It ends by
     ``commit``, by leaving its block, or when the server ends it.

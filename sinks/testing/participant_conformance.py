@@ -90,7 +90,7 @@ def a_branch_rolled_back_leaves_nothing(harness: ParticipantHarness) -> None:
 def a_branch_that_nobody_prepared_is_unknown(harness: ParticipantHarness) -> None:
     """It can be neither committed nor rolled back, and has no marker."""
     driver = BranchDriver.started(harness)
-    with driver.publication() as (_, orders):
+    with driver.publish_transaction() as (_, orders):
         gids = [order.gid for order in orders.values()]
     for gid in gids:
         assert not driver.participant.commit_prepared(gid)
@@ -106,7 +106,10 @@ def a_branch_does_not_get_what_another_has_locked(harness: ParticipantHarness) -
     new.participant.open()
     new.participant.create_tables()
 
-    with new.publication() as (_, orders), pytest.raises(RetryableError) as raised:
+    with (
+        new.publish_transaction() as (_, orders),
+        pytest.raises(RetryableError) as raised,
+    ):
         new.prepare(orders[orphan.branch])
 
     assert raised.value.code == "POSTGRES_UNAVAILABLE"
@@ -120,7 +123,7 @@ def branches_of_others_are_neither_listed_nor_touched(
 ) -> None:
     """Another installation may use the same database, with the same numbers."""
     driver = BranchDriver.started(harness)
-    with driver.publication() as (_, orders):
+    with driver.publish_transaction() as (_, orders):
         order = next(iter(orders.values()))
         claim = replace(order.gid.claim, installation="f" * 12)
         stranger = replace(order.gid, claim=claim)
@@ -170,7 +173,7 @@ def a_lost_answer_to_prepare_decides_nothing(harness: ParticipantHarness) -> Non
     driver = BranchDriver.started(harness)
     for acted in (True, False):
         harness.lose_next_answer(Lossy.PREPARE, acted=acted)
-        with driver.publication() as (_, orders), pytest.raises(RetryableError):
+        with driver.publish_transaction() as (_, orders), pytest.raises(RetryableError):
             driver.prepare(orders[f"{OTHER}.0"])
         harness.await_loss()
         prepared = driver.participant.list_prepared()

@@ -17,9 +17,9 @@ from sinks.protocol.ports import (
     BranchOrder,
     Home,
     Participant,
-    Publication,
+    PublishTransaction,
 )
-from sinks.protocol.publication import Publisher
+from sinks.protocol.publisher import Publisher
 from sinks.protocol.votes import BatchTally, tally_votes
 from sinks.testing.planned_batches import (
     HOME,
@@ -155,11 +155,13 @@ class BranchDriver:
         return self.publish(plan, self.stage(plan))
 
     @contextmanager
-    def publication(self) -> Iterator[tuple[Publication, Mapping[str, BranchOrder]]]:
-        """Open the next batch's publication; give the orders of its branches."""
+    def publish_transaction(
+        self,
+    ) -> Iterator[tuple[PublishTransaction, Mapping[str, BranchOrder]]]:
+        """Open the publish transaction of the next batch, with its branches' orders."""
         plan = self.plan()
         tally = self.stage(plan)
-        with self.home.open_publication(plan, tally, restagings=0) as opened:
+        with self.home.open_publish_transaction(plan, tally, restagings=0) as opened:
             orders = {
                 branch: self.order(opened, tally, branch)
                 for branch in self.participant.touched(tally, opened.terms)
@@ -167,17 +169,17 @@ class BranchDriver:
             yield opened, orders
 
     def order(
-        self, publication: Publication, tally: BatchTally, branch: str
+        self, transaction: PublishTransaction, tally: BatchTally, branch: str
     ) -> BranchOrder:
         """Make an order with a global id of its own."""
         self._tries += 1
         gid = GlobalId(
             claim=self.home.claim,
-            sequence=publication.terms.sequence,
+            sequence=transaction.terms.sequence,
             branch=branch,
             attempt=1_000 + self._tries,
         )
-        return BranchOrder(gid=gid, tally=tally, terms=publication.terms)
+        return BranchOrder(gid=gid, tally=tally, terms=transaction.terms)
 
     def prepare(self, *orders: BranchOrder) -> None:
         """Prepare branches and wait for each."""
@@ -188,12 +190,12 @@ class BranchDriver:
 
     def prepare_batch(self, *, decide: bool) -> list[GlobalId]:
         """Leave the next batch in doubt, decided or not; return its branches."""
-        with self.publication() as (publication, orders):
+        with self.publish_transaction() as (transaction, orders):
             self.prepare(*orders.values())
             gids = [order.gid for order in orders.values()]
             if decide:
-                publication.move_rows()
-                publication.commit(gids)
+                transaction.move_rows()
+                transaction.commit(gids)
         return gids
 
 

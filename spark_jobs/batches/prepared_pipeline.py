@@ -16,7 +16,7 @@ from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.tables.shadow_tables import find_shadow_tables
-from sinks.protocol.publication import Publisher
+from sinks.protocol.publisher import Publisher
 from sinks.seen_ids.claim_holder import ClaimHolder
 from spark_jobs.batches.driver_stage import SMALL_BATCH_BYTES, DriverStage
 from spark_jobs.batches.stage_jobs import StageJobs

@@ -21,7 +21,7 @@ from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.identity import Attempt, BatchKey, SparkBatchId
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan
-from sinks.protocol.publication import Publisher
+from sinks.protocol.publisher import Publisher
 from sinks.protocol.votes import EventCounts, PartitionTally, Vote, tally_votes
 from sinks.seen_ids.claim import Claim, RowClass, new_runs
 from sinks.seen_ids.claim_holder import ClaimHolder

@@ -30,8 +30,11 @@ from sinks.postgres.outputs.output import Output, tables_of
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.result_tables import create_result_tables
 from sinks.postgres.outputs.table_trouble import explain_failure
-from sinks.postgres.publish.publication import PostgresPublication, StagedPublication
 from sinks.postgres.publish.publish_clock import PublishClock
+from sinks.postgres.publish.publish_transaction import (
+    PostgresPublishTransaction,
+    VotedBatch,
+)
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.instants import to_datetime, to_microseconds
 from sinks.postgres.server.naming import application_name, state_table
@@ -289,9 +292,9 @@ class PostgresHome(PostgresDecisionLedger):
             lambda connection: read_decided(connection, pipeline, branches),
         )
 
-    def open_publication(
+    def open_publish_transaction(
         self, plan: BatchPlan, tally: BatchTally, *, restagings: int
-    ) -> PostgresPublication:
+    ) -> PostgresPublishTransaction:
         """Begin the publish transaction; see ``Home`` for the errors.
 
         Crash:
@@ -306,10 +309,10 @@ class PostgresHome(PostgresDecisionLedger):
         )
         with translated("publishing"):
             connection = self._session.connected()
-        publication = PostgresPublication(
+        transaction = PostgresPublishTransaction(
             connection,
             self._layout,
-            StagedPublication(
+            VotedBatch(
                 plan=plan, tally=tally, restagings=restagings, clock=self._clock
             ),
             claim=self.claim,
@@ -317,7 +320,7 @@ class PostgresHome(PostgresDecisionLedger):
         self._staging.note_published(
             plan.sequence, tally.staged, attempts=len(tally.attempts)
         )
-        return publication
+        return transaction
 
     def tidy(self, *, live_from_us: int | None) -> None:
         """Remove what no batch needs any more; best effort, and safe at any time.

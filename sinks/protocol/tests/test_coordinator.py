@@ -26,7 +26,7 @@ from sinks.protocol.ports import (
     RowsRejectedError,
     StagedBatch,
 )
-from sinks.protocol.publication import Publisher
+from sinks.protocol.publisher import Publisher
 from sinks.testing.memory_home import MemoryDatabase
 from sinks.testing.memory_server import LostAnswer
 from sinks.testing.memory_stage import MemoryStage

@@ -16,7 +16,7 @@ from sinks.protocol.ports import (
     RowsRejectedError,
     StagedBatch,
 )
-from sinks.protocol.publication import Publisher
+from sinks.protocol.publisher import Publisher
 from sinks.protocol.stage_ahead import StageAhead, find_basis
 from sinks.testing.memory_home import MemoryDatabase
 from sinks.testing.memory_stage import MemoryStage

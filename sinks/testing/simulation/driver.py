@@ -14,7 +14,7 @@ from sinks.protocol.errors import TallyweirError
 from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan, RowsRejectedError
-from sinks.protocol.publication import Publisher
+from sinks.protocol.publisher import Publisher
 from sinks.protocol.stage_ahead import StageAhead, find_basis
 from sinks.testing.memory_participant import MemoryParticipant
 from sinks.testing.memory_stage import MemoryStage

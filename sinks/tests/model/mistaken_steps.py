@@ -14,8 +14,8 @@ from sinks.protocol.in_doubt import (
     GlobalId,
     InDoubtFacts,
 )
-from sinks.protocol.ports import BatchPlan, BranchOrder, Publication
-from sinks.protocol.publication import Publisher
+from sinks.protocol.ports import BatchPlan, BranchOrder, PublishTransaction
+from sinks.protocol.publisher import Publisher
 from sinks.protocol.resolution import commit_decided, resolve
 from sinks.protocol.votes import BatchTally
 
@@ -88,16 +88,16 @@ def commits_what_nobody_decided(
 
 class DecidesBeforeTheLastPrepare(Publisher):
     def _await_prepared(
-        self, gids: Sequence[GlobalId], publication: Publication
+        self, gids: Sequence[GlobalId], transaction: PublishTransaction
     ) -> None:
-        super()._await_prepared(gids[:-1], publication)
+        super()._await_prepared(gids[:-1], transaction)
 
 
 class CommitsABranchBeforeTheDecision(Publisher):
     def _await_prepared(
-        self, gids: Sequence[GlobalId], publication: Publication
+        self, gids: Sequence[GlobalId], transaction: PublishTransaction
     ) -> None:
-        super()._await_prepared(gids, publication)
+        super()._await_prepared(gids, transaction)
         for gid in gids[:1]:
             commit_decided(self._participant(gid), gid)
 
@@ -132,13 +132,15 @@ class LeavesTheDeadAlone(Publisher):
 
 
 class RollsBackWhatItDoesNotKnow(Publisher):
-    def _decide(self, publication: Publication, tally: BatchTally) -> list[GlobalId]:
+    def _decide(
+        self, transaction: PublishTransaction, tally: BatchTally
+    ) -> list[GlobalId]:
         before = self._attempts
         try:
-            return super()._decide(publication, tally)
+            return super()._decide(transaction, tally)
         except RetryableError:
             self._attempts = before
-            self._roll_back([o.gid for o in self._orders(publication, tally)])
+            self._roll_back([o.gid for o in self._orders(transaction, tally)])
             raise
 
 
@@ -158,9 +160,11 @@ class BelievesTheFirstLook(Publisher):
 
 
 class NumbersNoTries(Publisher):
-    def _orders(self, publication: Publication, tally: BatchTally) -> list[BranchOrder]:
+    def _orders(
+        self, transaction: PublishTransaction, tally: BatchTally
+    ) -> list[BranchOrder]:
         self._attempts = 0
-        orders = super()._orders(publication, tally)
+        orders = super()._orders(transaction, tally)
         self._attempts = 0
         return orders
 

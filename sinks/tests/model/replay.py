@@ -17,7 +17,7 @@ from sinks.protocol.errors import TallyweirError
 from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.ports import BatchPlan, RowsRejectedError
-from sinks.protocol.publication import Publisher
+from sinks.protocol.publisher import Publisher
 from sinks.testing.planned_batches import PLANNED_AT_US
 from sinks.tests.model.rules import Rules
 from sinks.tests.model.scripted_ports import (

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sinks.protocol import coordinator, publication, resolution
+from sinks.protocol import coordinator, publisher, resolution
 from sinks.protocol.coordinator import Coordinator
 from sinks.protocol.decisions import check_epoch, decide_publish
 from sinks.protocol.identity import Epoch
@@ -22,7 +22,7 @@ from sinks.protocol.in_doubt import (
     compare_history,
     decide_in_doubt,
 )
-from sinks.protocol.publication import Publisher
+from sinks.protocol.publisher import Publisher
 from sinks.protocol.recovery import decide_start
 from sinks.protocol.resolution import commit_decided, resolve
 from sinks.protocol.votes import tally_votes
@@ -107,9 +107,9 @@ def installed(rules: Rules) -> Iterator[None]:
         (resolution, "decide_in_doubt", rules.decide_in_doubt),
         (resolution, "check_decided_is_committed", rules.check_decided_is_committed),
         (resolution, "commit_decided", rules.commit_decided),
-        (publication, "commit_decided", rules.commit_decided),
-        (publication, "compare_history", rules.compare_history),
-        (publication, "resolve", rules.resolve),
+        (publisher, "commit_decided", rules.commit_decided),
+        (publisher, "compare_history", rules.compare_history),
+        (publisher, "resolve", rules.resolve),
         (coordinator, "tally_votes", rules.tally_votes),
     )
     former = [(module, name, getattr(module, name)) for module, name, _ in places]

@@ -221,8 +221,8 @@ class ScriptedBranches:
         )
 
 
-class ScriptedPublication:
-    """The ``Publication`` port."""
+class ScriptedPublishTransaction:
+    """The ``PublishTransaction`` port."""
 
     def __init__(self, script: Script, names: Names, tally: BatchTally) -> None:
         self._script = script
@@ -273,11 +273,11 @@ class ScriptedHome(ScriptedLedger):
         super().__init__(script, names)
         self.claim = names.claim(claim)
 
-    def open_publication(
+    def open_publish_transaction(
         self, plan: BatchPlan, tally: BatchTally, *, restagings: int
-    ) -> ScriptedPublication:
+    ) -> ScriptedPublishTransaction:
         del plan, restagings
-        return ScriptedPublication(self._script, self._names, tally)
+        return ScriptedPublishTransaction(self._script, self._names, tally)
 
     def claim_epoch(self) -> Epoch:
         """Not called: the model claims for a driver."""

@@ -21,7 +21,7 @@ from sinks.protocol.ports import (
     BranchOrder,
     Home,
     Participant,
-    Publication,
+    PublishTransaction,
 )
 from sinks.protocol.resolution import commit_decided, resolve
 from sinks.protocol.votes import BatchTally
@@ -81,14 +81,14 @@ class Publisher:
         if self._unsettled:
             self.settle()
         try:
-            with self._home.open_publication(
+            with self._home.open_publish_transaction(
                 plan, tally, restagings=restagings
-            ) as publication:
-                if publication.decision is PublishDecision.ALREADY_COMMITTED:
+            ) as transaction:
+                if transaction.decision is PublishDecision.ALREADY_COMMITTED:
                     branches: list[GlobalId] = []
                     outcome = PublishOutcome.ALREADY_COMMITTED
                 else:
-                    branches = self._decide(publication, tally)
+                    branches = self._decide(transaction, tally)
                     outcome = PublishOutcome.COMMITTED
         except DisagreementError as found:
             # The branch has compared only markers. Its database may have gone back to
@@ -132,17 +132,19 @@ class Publisher:
         if any(one.list_prepared() for one in self._participants.values()):
             self.settle()
 
-    def _decide(self, publication: Publication, tally: BatchTally) -> list[GlobalId]:
+    def _decide(
+        self, transaction: PublishTransaction, tally: BatchTally
+    ) -> list[GlobalId]:
         """Prepare the branches, do the home's own share, and commit the home."""
-        orders = self._orders(publication, tally)
+        orders = self._orders(transaction, tally)
         gids = [order.gid for order in orders]
         if gids:
             self._unsettled = True
         try:
             for order in orders:
                 self._participant(order.gid).begin_prepare(order)
-            publication.move_rows()
-            self._await_prepared(gids, publication)
+            transaction.move_rows()
+            self._await_prepared(gids, transaction)
         except RetryableError:
             raise
         except Exception:
@@ -151,27 +153,29 @@ class Publisher:
             self._roll_back(gids)
             raise
         with making(FaultPoint.DECISION_COMMITTED):
-            publication.commit(gids)
+            transaction.commit(gids)
         return gids
 
-    def _orders(self, publication: Publication, tally: BatchTally) -> list[BranchOrder]:
+    def _orders(
+        self, transaction: PublishTransaction, tally: BatchTally
+    ) -> list[BranchOrder]:
         orders = []
         for participant in self._participants.values():
-            for branch in participant.touched(tally, publication.terms):
+            for branch in participant.touched(tally, transaction.terms):
                 self._attempts += 1
                 gid = GlobalId(
                     claim=self._home.claim,
-                    sequence=publication.terms.sequence,
+                    sequence=transaction.terms.sequence,
                     branch=branch,
                     attempt=self._attempts,
                 )
                 orders.append(
-                    BranchOrder(gid=gid, tally=tally, terms=publication.terms)
+                    BranchOrder(gid=gid, tally=tally, terms=transaction.terms)
                 )
         return orders
 
     def _await_prepared(
-        self, gids: Sequence[GlobalId], publication: Publication
+        self, gids: Sequence[GlobalId], transaction: PublishTransaction
     ) -> None:
         if not gids:
             return
@@ -179,7 +183,7 @@ class Publisher:
             for gid in gids:
                 with making(FaultPoint.BRANCH_PREPARED):
                     self._participant(gid).await_prepared(
-                        gid, meanwhile=publication.keep_alive
+                        gid, meanwhile=transaction.keep_alive
                     )
 
     def _commit(self, gids: Sequence[GlobalId]) -> None:

@@ -21,7 +21,7 @@ from sinks.protocol.errors import (
 from sinks.protocol.in_doubt import GlobalId
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, RowsRejectedError
-from sinks.protocol.publication import Publisher
+from sinks.protocol.publisher import Publisher
 from sinks.protocol.votes import BatchTally, tally_votes
 from sinks.testing.memory_home import MemoryDatabase
 from sinks.testing.memory_participant import (

@@ -67,25 +67,25 @@ _COUNT_NAMES = ("read", "committed", "duplicate", "dead", "late", "expired", "fi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagedPublication:
+class VotedBatch:
     """A batch as it stands after phase one: planned, staged and voted for."""
 
     plan: BatchPlan
     tally: BatchTally
     #: How often it was staged again without rows that a table refused.
     restagings: int
-    #: A clock that was begun for this publication.
+    #: A clock that was begun for this publish transaction.
     clock: PublishClock
 
 
-class PostgresPublication:
-    """The ``Publication`` port on an open connection, which is closed on failure."""
+class PostgresPublishTransaction:
+    """The port ``PublishTransaction`` on a connection, which a failure closes."""
 
     def __init__(
         self,
         connection: _Connection,
         layout: PipelineLayout,
-        batch: StagedPublication,
+        batch: VotedBatch,
         *,
         claim: Claim,
     ) -> None:
@@ -161,7 +161,7 @@ class PostgresPublication:
         return self._terms
 
     def move_rows(self) -> None:
-        """Do everything but the decision; see ``Publication`` for the errors."""
+        """Do everything but the decision; see ``PublishTransaction`` for the errors."""
         with self._failures("publishing a batch"):
             values = {
                 **publish_values(self._claim.epoch, self._terms),
