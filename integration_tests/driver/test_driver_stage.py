@@ -13,7 +13,7 @@ from integration_tests.harness.readings import Sent, sent
 from sinks.postgres.server.naming import STAGING_SETS, staging_table
 from sinks.postgres.staging.attempt_register import ATTEMPTS
 from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -86,7 +86,7 @@ def _staged_in_driver(world: DriverWorld, epoch: Epoch) -> set[bool]:
     ((nonce,),) = world.fetch(
         f"SELECT nonce FROM tallyweir.epoch_claim WHERE epoch = {epoch}"
     )
-    first = Claim(
+    first = EpochClaim(
         installation="", pipeline_number=1, epoch=epoch, nonce=str(nonce)
     ).attempt(0)
     found: set[int] = set()

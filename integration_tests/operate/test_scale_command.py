@@ -19,12 +19,12 @@ from sinks.postgres.ledger.scaling_record import (
 )
 from sinks.postgres.server.branch_names import HOME
 from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 from sinks.scaling.bounds import NOT_SCALED, Bounds, Range
 from sinks.scaling.decision import Because, Limits, Standing, decide
 from sinks.scaling.load import Observation
 
-_CLAIM = Claim(
+_CLAIM = EpochClaim(
     installation="i", pipeline_number=1, epoch=Epoch(1), nonce="0123456789abcdef"
 )
 

@@ -27,7 +27,7 @@ from sinks.postgres.server.naming import STAGING_SETS, TableNames, staging_table
 from sinks.postgres.staging.attempt_register import ATTEMPTS
 from sinks.postgres.staging.staging import StagingWriter
 from sinks.protocol.identity import Attempt
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 from sinks.protocol.ports import BatchPlan
 from sinks.testing.participant_conformance import BRANCH_CASES
 from sinks.testing.participant_harness import (
@@ -73,7 +73,7 @@ class _PostgresHarness:
             for name, one in self._dsns.items()
         }
         self._stack = stack
-        self._claim: Claim | None = None
+        self._claim: EpochClaim | None = None
         self._lossy: WireProxy | None = None
 
     def new_driver(self) -> DriverPorts:

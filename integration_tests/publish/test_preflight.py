@@ -34,11 +34,11 @@ from sinks.postgres.server.branch_names import HOME
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import Claim, GlobalId
+from sinks.protocol.in_doubt import EpochClaim, GlobalId
 
 _OUTPUT = replace(append_table("numbers", number="bigint"), branches=("billing.0",))
 _LAYOUT = layout_of(_OUTPUT)
-_CLAIM = Claim(
+_CLAIM = EpochClaim(
     installation="0" * 12, pipeline_number=1, epoch=Epoch(3), nonce="00000000"
 )
 _COLUMNS = (

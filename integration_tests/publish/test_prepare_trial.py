@@ -15,9 +15,9 @@ from sinks.postgres.branches.preflight import try_tables
 from sinks.postgres.tables.foreign_code import hold_table
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 
-_CLAIM = Claim(
+_CLAIM = EpochClaim(
     installation="0" * 12, pipeline_number=1, epoch=Epoch(3), nonce="00000000"
 )
 _COLUMNS = (

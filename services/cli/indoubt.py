@@ -16,7 +16,7 @@ import typer
 
 from services.cli.rendering import example, note, say, say_json
 from sinks.protocol.errors import ConfigurationError, TallyweirError
-from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts, InDoubtVerdict
+from sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts, InDoubtVerdict
 
 if TYPE_CHECKING:
     from sinks.postgres.audit.status.in_doubt import (
@@ -279,7 +279,7 @@ def _not_prepared(gid: GlobalId, *, is_marked: bool) -> ConfigurationError:
     )
 
 
-def _named(claim: Claim) -> str:
+def _named(claim: EpochClaim) -> str:
     return f"epoch {claim.epoch} ({claim.nonce})"
 
 

@@ -21,7 +21,7 @@ Sequence = NewType("Sequence", int)
 SparkBatchId = NewType("SparkBatchId", int)
 
 #: One try at one task; a retried or speculative try of the same task is another. Each
-#: claim names its attempts (``Claim.attempt``), so two claims never share a name.
+#: claim names its attempts (``EpochClaim.attempt``), so two claims never share a name.
 Attempt = NewType("Attempt", int)
 
 

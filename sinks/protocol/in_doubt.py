@@ -43,7 +43,7 @@ _PATTERN = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Claim:
+class EpochClaim:
     """One driver's claim of an epoch.
 
     After a restore of the home database the same epoch may be claimed again; the
@@ -69,7 +69,7 @@ class Claim:
         within = number % (1 << _ATTEMPT_BITS)
         return Attempt(int(self.nonce, 16) << _ATTEMPT_BITS | within)
 
-    def is_of_the_same_pipeline(self, other: Claim) -> bool:
+    def is_of_the_same_pipeline(self, other: EpochClaim) -> bool:
         """Tell whether two claims are of one pipeline of one installation."""
         return (self.installation, self.pipeline_number) == (
             other.installation,
@@ -81,7 +81,7 @@ class Claim:
 class GlobalId:
     """Name of one prepared branch, unique over all tries, drivers and pipelines."""
 
-    claim: Claim
+    claim: EpochClaim
     sequence: SequenceNumber
     branch: str
     #: Counts the tries of one driver, so that a try never meets its predecessor.
@@ -106,7 +106,7 @@ class GlobalId:
         if match is None:
             return None
         return cls(
-            claim=Claim(
+            claim=EpochClaim(
                 installation=match["installation"],
                 pipeline_number=int(match["pipeline_number"]),
                 epoch=Epoch(int(match["epoch"])),
@@ -131,7 +131,7 @@ class InDoubtVerdict(Enum):
 class InDoubtFacts:
     """What the home database says, read under the lock of the pipeline's row."""
 
-    newest: Claim
+    newest: EpochClaim
     #: Those of the branches asked about that a batch was committed with.
     decided: frozenset[GlobalId]
     #: Decided branches, asked about or not, that are not yet noted as committed.
@@ -139,7 +139,7 @@ class InDoubtFacts:
 
 
 def decide_in_doubt(
-    gid: GlobalId, facts: InDoubtFacts, *, at_rest: Claim | None
+    gid: GlobalId, facts: InDoubtFacts, *, at_rest: EpochClaim | None
 ) -> InDoubtVerdict:
     """Tell what to do with a branch that was found prepared before the facts were read.
 

@@ -24,7 +24,7 @@ from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.decisions import PublishDecision
 from sinks.protocol.identity import BatchKey, Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts
+from sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
 from sinks.protocol.keyed_votes import KeyedVote
 from sinks.protocol.measures import NOTHING_MEASURED, Measures
 from sinks.protocol.offsets import OffsetRange, TopicPartition
@@ -347,7 +347,7 @@ class Home(DecisionLedger, Protocol):
     """The home database of one pipeline, as seen by one driver."""
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> EpochClaim:
         """The claim that this driver made."""
         ...
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.in_doubt import (
-    Claim,
+    EpochClaim,
     GlobalId,
     InDoubtVerdict,
     check_decided_is_committed,
@@ -21,7 +21,7 @@ class Resolution:
     """What ``resolve`` has done."""
 
     #: The claim that was the newest at that time.
-    newest: Claim
+    newest: EpochClaim
     committed: tuple[GlobalId, ...]
     rolled_back: tuple[GlobalId, ...]
     #: Branches that the live driver may yet decide.
@@ -32,7 +32,7 @@ def resolve(
     ledger: DecisionLedger,
     databases: Mapping[str, PreparedBranches],
     *,
-    at_rest: Claim | None,
+    at_rest: EpochClaim | None,
 ) -> Resolution:
     """Commit every decided branch of a pipeline; roll back those of dead drivers.
 

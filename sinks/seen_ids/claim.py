@@ -175,7 +175,7 @@ class CatalogView(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Claim:
+class ClaimAnswer:
     """The answer, row by row in the order of the candidates.
 
     Attributes:
@@ -194,7 +194,7 @@ class Claim:
         return survives
 
 
-def new_runs(claim: Claim, candidates: Candidates) -> list[Run]:
+def new_runs(claim: ClaimAnswer, candidates: Candidates) -> list[Run]:
     """Return one sorted run for each bucket of the survivors."""
     rows = np.flatnonzero(claim.survives)
     if not rows.size:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from sinks.protocol.errors import FatalError
-from sinks.seen_ids.claim import Candidates, Claim
+from sinks.seen_ids.claim import Candidates, ClaimAnswer
 from sinks.seen_ids.round_claims import HeldIds, RoundClaims
 from sinks.seen_ids.segment import Columns, SegmentView
 
@@ -154,7 +154,7 @@ class ClaimHolder:
             claims = None if at_hand is None else at_hand.claims
             return {} if claims is None else dict(claims.searches)
 
-    def ask(self, round_number: int, asked: Candidates) -> Claim:
+    def ask(self, round_number: int, asked: Candidates) -> ClaimAnswer:
         """Claim IDs for a round.
 
         Raises:

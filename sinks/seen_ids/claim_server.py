@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Self
 
 from sinks.protocol.errors import RetryableError, TallyweirError
-from sinks.seen_ids.claim import Candidates, Claim
+from sinks.seen_ids.claim import Candidates, ClaimAnswer
 from sinks.seen_ids.claim_holder import ClaimHolder
 from sinks.seen_ids.claim_wire import (
     pack_answer,
@@ -199,7 +199,7 @@ class ClaimClient:
         self._secret = secret
         self._connection: Connection | None = None
 
-    def ask(self, round_number: int, asked: Candidates) -> Claim:
+    def ask(self, round_number: int, asked: Candidates) -> ClaimAnswer:
         """Claim IDs, as ``ClaimHolder.ask`` does.
 
         Raises:

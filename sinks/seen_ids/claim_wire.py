@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.vote_text import format_failure, parse_failure
-from sinks.seen_ids.claim import Candidates, Claim
+from sinks.seen_ids.claim import Candidates, ClaimAnswer
 
 #: Round, number of rows, and flags for the optional columns.
 _QUESTION = struct.Struct("<qqq")
@@ -64,7 +64,7 @@ def unpack_question(message: bytes) -> tuple[int, Candidates]:
     )
 
 
-def pack_answer(answer: Claim) -> bytes:
+def pack_answer(answer: ClaimAnswer) -> bytes:
     """Write an answer."""
     return b"".join([_ANSWERED, _packed(answer.buckets), _packed(answer.classes)])
 
@@ -74,7 +74,7 @@ def pack_failure(error: TallyweirError) -> bytes:
     return _FAILED + format_failure(error).encode()
 
 
-def unpack_answer(message: bytes) -> Claim:
+def unpack_answer(message: bytes) -> ClaimAnswer:
     """Read an answer.
 
     Raises:
@@ -83,7 +83,7 @@ def unpack_answer(message: bytes) -> Claim:
     if message[:1] == _FAILED:
         raise parse_failure(message[1:].decode())
     rows, start = (len(message) - len(_ANSWERED)) // 9, len(_ANSWERED)
-    return Claim(
+    return ClaimAnswer(
         classes=np.frombuffer(message, dtype=np.uint8, offset=start + 8 * rows),
         buckets=np.frombuffer(message, dtype="<i8", count=rows, offset=start),
     )

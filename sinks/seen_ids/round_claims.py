@@ -19,7 +19,7 @@ from sinks.seen_ids.claim import (
     NO_HASH,
     Candidates,
     CatalogView,
-    Claim,
+    ClaimAnswer,
     Found,
     RowClass,
     U8Array,
@@ -78,7 +78,7 @@ class RoundClaims:
         """Whether a row has lost to a later position that had asked before it."""
         return bool(self._overtaken)
 
-    def ask(self, asked: Candidates) -> Claim:
+    def ask(self, asked: Candidates) -> ClaimAnswer:
         """Let the first row of each new ID survive.
 
         An ID is new unless the catalog holds it in any live bucket, because a producer
@@ -98,9 +98,9 @@ class RoundClaims:
             answer.give_held(groups, held)
         fresh = np.delete(np.arange(len(firsts)), groups)
         answer.give_decided(fresh, self._decide(asked, firsts[fresh]))
-        return answer.claim()
+        return answer.result()
 
-    def _ask_known(self, asked: Candidates, only_corrects: BoolArray) -> Claim:
+    def _ask_known(self, asked: Candidates, only_corrects: BoolArray) -> ClaimAnswer:
         """Leave out rows that only correct, if the catalog does not hold their IDs."""
         is_head = asked.is_head()
         heads = asked.only(np.flatnonzero(is_head))
@@ -110,7 +110,7 @@ class RoundClaims:
         classes = np.full(len(asked), RowClass.UNKNOWN, dtype=np.uint8)
         buckets = asked.bucket.copy()
         classes[asks], buckets[asks] = answer.classes, answer.buckets
-        return Claim(classes=classes, buckets=buckets)
+        return ClaimAnswer(classes=classes, buckets=buckets)
 
     def _decide(self, asked: Candidates, rows: I64Array) -> _Decided:
         """Decide on IDs that no row has asked for yet, by what the catalog knows.
@@ -309,7 +309,7 @@ class _Answer:
             self._buckets = self._buckets.copy()
             self._buckets[rows] = buckets
 
-    def claim(self) -> Claim:
+    def result(self) -> ClaimAnswer:
         """Return the answer, and tell conflicts from mere repeats."""
         duplicate = np.uint8(RowClass.DUPLICATE)
         repeats = np.flatnonzero(self._classes == duplicate)
@@ -319,7 +319,7 @@ class _Answer:
             counts = self._counts[group]
             differs = (hashes[repeats] != counts) & (counts != NO_HASH)
             self._classes[repeats[differs]] = RowClass.CONFLICT
-        return Claim(classes=self._classes, buckets=self._buckets)
+        return ClaimAnswer(classes=self._classes, buckets=self._buckets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

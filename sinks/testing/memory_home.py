@@ -21,7 +21,7 @@ from sinks.protocol.decisions import PublishDecision, decide_publish
 from sinks.protocol.errors import OutcomeUnknownError, RetryableError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts
+from sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
 from sinks.protocol.ports import (
     BatchPlan,
     BatchTerms,
@@ -133,14 +133,14 @@ class MemoryHome:
     def __init__(self, database: MemoryDatabase, *, driver: int) -> None:
         self._database = database
         self._nonce = f"{driver:08x}"
-        self._claim: Claim | None = None
+        self._claim: EpochClaim | None = None
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> EpochClaim:
         assert self._claim is not None, "an epoch is claimed first"
         return self._claim
 
-    def holds(self, claim: Claim) -> bool:
+    def holds(self, claim: EpochClaim) -> bool:
         """Tell whether a claim is this driver's; False before it has claimed."""
         return self._claim == claim
 
@@ -212,7 +212,7 @@ class MemoryPublishTransaction:
         tally: BatchTally,
         *,
         restagings: int,
-        claim: Claim,
+        claim: EpochClaim,
     ) -> None:
         self._database = database
         self._plan = plan

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sinks.protocol.identity import BatchKey, Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import Claim, GlobalId
+from sinks.protocol.in_doubt import EpochClaim, GlobalId
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import StoredPosition
 from sinks.protocol.votes import EventCounts
@@ -68,8 +68,8 @@ class DatabaseState:
         return max(self.claims, default=Epoch(0))
 
     @property
-    def newest_claim(self) -> Claim:
-        return Claim(
+    def newest_claim(self) -> EpochClaim:
+        return EpochClaim(
             installation=INSTALLATION,
             pipeline_number=PIPELINE_NUMBER,
             epoch=self.newest_epoch,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from sinks.protocol.errors import FatalError, RetryableError
 from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import Claim, GlobalId, compare_history
+from sinks.protocol.in_doubt import EpochClaim, GlobalId, compare_history
 from sinks.protocol.ports import BatchTerms, BranchOrder, RowsRejectedError
 from sinks.protocol.votes import BatchTally
 from sinks.testing.memory_server import (
@@ -164,7 +164,7 @@ class MemoryParticipantDatabase(MemoryServer):
                 self._finish(gid, commit=commit)
         self._late_finishes.clear()
 
-    def newest_markers(self, claim: Claim) -> dict[str, GlobalId]:
+    def newest_markers(self, claim: EpochClaim) -> dict[str, GlobalId]:
         """Read the newest marker of each branch of a claim's pipeline."""
         newest: dict[str, GlobalId] = {}
         for gid in self.state.markers.values():
@@ -216,7 +216,9 @@ class MemoryPreparedBranches:
         pipeline: Any claim of the pipeline.
     """
 
-    def __init__(self, database: MemoryParticipantDatabase, pipeline: Claim) -> None:
+    def __init__(
+        self, database: MemoryParticipantDatabase, pipeline: EpochClaim
+    ) -> None:
         self._database = database
         self._pipeline = pipeline
 
@@ -246,7 +248,7 @@ class MemoryPreparedBranches:
 class MemoryParticipant(MemoryPreparedBranches):
     """One driver's view of a database; see ``sinks.protocol.ports.Participant``."""
 
-    def __init__(self, database: MemoryParticipantDatabase, claim: Claim) -> None:
+    def __init__(self, database: MemoryParticipantDatabase, claim: EpochClaim) -> None:
         super().__init__(database, claim)
         self._claim = claim
         self._begun: dict[GlobalId, BranchOrder] = {}

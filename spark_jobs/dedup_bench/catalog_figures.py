@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sinks.seen_ids.claim import Candidates, Claim
+from sinks.seen_ids.claim import Candidates, ClaimAnswer
 from spark_jobs.dedup_bench.ids_driver import IdsDriver, PlannedBatch
 
 _KIBI = 1024
@@ -39,7 +39,7 @@ class AskedBatch:
     filing: float
     probing: float
     probing_processor: float
-    claims: Sequence[Claim]
+    claims: Sequence[ClaimAnswer]
     searches: Mapping[str, int]
 
     @property

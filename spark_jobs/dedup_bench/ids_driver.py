@@ -23,7 +23,7 @@ from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan
 from sinks.protocol.publisher import Publisher
 from sinks.protocol.votes import EventCounts, PartitionTally, Vote, tally_votes
-from sinks.seen_ids.claim import Claim, RowClass, new_runs
+from sinks.seen_ids.claim import ClaimAnswer, RowClass, new_runs
 from sinks.seen_ids.claim_holder import ClaimHolder
 from sinks.seen_ids.ordering import I64Array
 from sinks.seen_ids.run import ids_by_bucket
@@ -123,7 +123,7 @@ class IdsDriver:
         """Begin the round of a batch; return its number."""
         return self.holder.begin(terms_of(batch.plan, LAYOUT))
 
-    def publish(self, batch: PlannedBatch, claims: Sequence[Claim]) -> None:
+    def publish(self, batch: PlannedBatch, claims: Sequence[ClaimAnswer]) -> None:
         """Stage what the tasks have claimed, and publish it with the offsets."""
         votes = self._stage_all(batch, claims)
         filed = sum(vote.ids for vote in votes)
@@ -142,7 +142,9 @@ class IdsDriver:
         assert outcome is PublishOutcome.COMMITTED, "nobody else publishes here"
         self.home.tidy(live_from_us=None)
 
-    def _stage_all(self, batch: PlannedBatch, claims: Sequence[Claim]) -> list[Vote]:
+    def _stage_all(
+        self, batch: PlannedBatch, claims: Sequence[ClaimAnswer]
+    ) -> list[Vote]:
         names = TableNames(
             pipeline_number=self.home.claim.pipeline_number,
             epoch=self.home.claim.epoch,
@@ -160,7 +162,7 @@ class IdsDriver:
         names: TableNames,
         partition: TopicPartition,
         question: Question,
-        claim: Claim,
+        claim: ClaimAnswer,
     ) -> Vote:
         runs = new_runs(claim, question.candidates)
         self.attempts += 1
@@ -227,10 +229,10 @@ def started_ids_driver(
             )
 
 
-def _all_new(question: Question) -> Claim:
+def _all_new(question: Question) -> ClaimAnswer:
     """Answer as the holder does if all IDs are new."""
     candidates = question.candidates
-    return Claim(
+    return ClaimAnswer(
         classes=np.full(len(candidates), RowClass.SURVIVOR, dtype=np.uint8),
         buckets=candidates.bucket,
     )

@@ -27,7 +27,7 @@ from sinks.postgres.staging.keyed_store import DueTimer, KeyedStore
 from sinks.postgres.staging.staging import StagingWriter
 from sinks.protocol.errors import ConfigurationError, TallyweirError
 from sinks.protocol.identity import Attempt
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 from sinks.protocol.keyed_votes import KeyedVote
 from sinks.protocol.samples import join_samples
 from sinks.protocol.vote_text import format_failure, format_keyed_vote
@@ -55,7 +55,7 @@ class KeyTask:
     Attributes:
         outputs: Each stateful output with its tables.
         pipeline: Name of the pipeline.
-        claim: Claim of the driver.
+        claim: EpochClaim of the driver.
         voted: The attempts of phase one that voted.
         sequence: Sequence under which the batch will be published.
         watermark_us: Watermark after the batch.
@@ -69,7 +69,7 @@ class KeyTask:
 
     outputs: Sequence[tuple[StatefulOutput, KeyedTable]]
     pipeline: str
-    claim: Claim
+    claim: EpochClaim
     voted: tuple[Attempt, ...]
     sequence: int
     watermark_us: int | None

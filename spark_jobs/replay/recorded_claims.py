@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sinks.seen_ids.claim import Candidates, Claim
+from sinks.seen_ids.claim import Candidates, ClaimAnswer
 from sinks.seen_ids.claim_holder import ClaimHolder
 from sinks.seen_ids.ordering import BoolArray, I64Array
 
@@ -35,7 +35,7 @@ class RecordedClaims(ClaimHolder):
             for place, offsets in by_place.items()
         }
 
-    def ask(self, round_number: int, asked: Candidates) -> Claim:
+    def ask(self, round_number: int, asked: Candidates) -> ClaimAnswer:
         """Claim IDs for a round; see ``ClaimHolder.ask``."""
         lost = self._has_lost(asked)
         if not lost.any():
@@ -47,7 +47,7 @@ class RecordedClaims(ClaimHolder):
         answer = super().ask(round_number, put_behind.take(order))
         classes, buckets = np.empty_like(answer.classes), np.empty_like(answer.buckets)
         classes[order], buckets[order] = answer.classes, answer.buckets
-        return Claim(classes=classes, buckets=buckets)
+        return ClaimAnswer(classes=classes, buckets=buckets)
 
     def review(self, filed: int, *, in_order: bool) -> int | None:
         """Review a round; see ``ClaimHolder.review``. The order always counts."""

@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from sinks.postgres.ledger.scaling_record import ScalingRecord, read_free_connections
 from sinks.protocol.errors import TallyweirError
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 from sinks.protocol.offsets import TopicPartition
 from sinks.scaling.bounds import Bounds
 from sinks.scaling.decision import (
@@ -84,7 +84,7 @@ class Scaler:
         self._asked_for: int | None = None
         self._because: str | None = None
         self._seen: list[Observation] = []
-        self._claim: Claim | None = None
+        self._claim: EpochClaim | None = None
         self._published: dict[TopicPartition, int] = {}
         self._full_batches_s: list[float] = []
         self._steps_s = self._hot_key_s = 0.0
@@ -117,7 +117,7 @@ class Scaler:
         """Whether the query must end after the current batch, to change its size."""
         return self._new_query.is_set()
 
-    def begin(self, claim: Claim, starts: Mapping[TopicPartition, int]) -> int:
+    def begin(self, claim: EpochClaim, starts: Mapping[TopicPartition, int]) -> int:
         """Note a new claim.
 
         Returns:
@@ -231,7 +231,7 @@ class Scaler:
         return replace(standing, batch_offsets=self.batch_offsets)
 
     def _limits(
-        self, bounds: Bounds, partitions: int, claim: Claim, now: Observation
+        self, bounds: Bounds, partitions: int, claim: EpochClaim, now: Observation
     ) -> Limits:
         if (
             bounds.executors is not None

@@ -16,7 +16,7 @@ from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.connection import connect, read_fingerprint_key
 from sinks.postgres.server.kept_connection import KeptConnection
 from sinks.postgres.server.naming import application_name
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 from sinks.protocol.ports import BatchPlan
 from sinks.seen_ids.catalog_copy import CatalogCopy
 from sinks.seen_ids.claim_holder import ClaimHolder, OpenView, RoundTerms
@@ -44,7 +44,7 @@ class IdClaims:
 def opened_id_claims(  # noqa: PLR0913 - keyword-only but for what it is about
     settings: DriverSettings,
     layout: PipelineLayout,
-    claim: Claim,
+    claim: EpochClaim,
     *,
     directory: Path,
     conf: SparkConf,

@@ -28,14 +28,13 @@ from sinks.postgres.staging.staging import StagingWriter
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.hot_keys import HotKeys
 from sinks.protocol.identity import Attempt
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 from sinks.protocol.measures import Measures
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import RowsRejectedError
 from sinks.protocol.vote_text import format_failure, format_vote
 from sinks.protocol.votes import EventCounts, PartitionTally, Vote
-from sinks.seen_ids.claim import Candidates
-from sinks.seen_ids.claim import Claim as Answer
+from sinks.seen_ids.claim import Candidates, ClaimAnswer
 from sinks.seen_ids.claim_server import Address
 from sinks.seen_ids.run import ids_by_bucket
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
@@ -83,7 +82,7 @@ class StageTask:
     #: The databases other than the home, as the pipeline file declares them.
     declared_databases: Mapping[str, str]
     #: The driver's claim of its epoch.
-    claim: Claim
+    claim: EpochClaim
     #: The batch's sequence.
     sequence: int
     #: Where to ask for IDs; None if the pipeline checks no IDs.
@@ -261,7 +260,7 @@ class StageTask:
     def _read_key(self, worker: TaskWorker) -> bytes:
         return read_fingerprint_key(self._connect(worker, HOME))
 
-    def _ask(self, worker: TaskWorker, key: bytes, asked: Candidates) -> Answer:
+    def _ask(self, worker: TaskWorker, key: bytes, asked: Candidates) -> ClaimAnswer:
         assert self.claims is not None
         return worker.whom_to_ask(self.claims, key).ask(self.claim_round, asked)
 

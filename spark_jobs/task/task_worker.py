@@ -7,8 +7,8 @@ from typing import Protocol
 
 from sinks.postgres.catalog.erased import read_tombstones
 from sinks.postgres.server.kept_connection import KeptConnection, PostgresConnection
-from sinks.protocol.in_doubt import Claim as EpochClaim
-from sinks.seen_ids.claim import Candidates, Claim
+from sinks.protocol.in_doubt import EpochClaim
+from sinks.seen_ids.claim import Candidates, ClaimAnswer
 from sinks.seen_ids.claim_server import Address, ClaimClient, connection_secret
 from sinks.seen_ids.tombstones import Tombstones
 
@@ -16,7 +16,7 @@ from sinks.seen_ids.tombstones import Tombstones
 class AnswersClaims(Protocol):
     """Says which IDs were seen before: a holder, or a connection to it."""
 
-    def ask(self, round_number: int, asked: Candidates) -> Claim:
+    def ask(self, round_number: int, asked: Candidates) -> ClaimAnswer:
         """Claim IDs, as ``ClaimHolder.ask`` does."""
 
 

@@ -34,7 +34,7 @@ from schemas.payload_report import readable_field
 from sinks.postgres.outputs.output import Output
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.protocol.ports import RejectedBucket, RejectedRow, Rejection
-from sinks.seen_ids.claim import Candidates, Claim, RowClass, new_runs
+from sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass, new_runs
 from sinks.seen_ids.run import Run
 from sinks.seen_ids.tombstones import Tombstones
 from spark_jobs.source import event_columns as named
@@ -151,7 +151,7 @@ class KnownIds:
     tombstones: Tombstones
     places: SourcePlaces
     read_key: Callable[[], bytes]
-    ask: Callable[[bytes, Candidates], Claim]
+    ask: Callable[[bytes, Candidates], ClaimAnswer]
 
     @cached_property
     def key(self) -> bytes:
@@ -163,7 +163,7 @@ class KnownIds:
 class _Claimed:
     rows: I64Array
     asked: Candidates
-    answer: Claim
+    answer: ClaimAnswer
 
 
 @dataclass(kw_only=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from services.resolver.resolver_metrics import ResolverMetrics
 from services.resolver.rounds import RoundReport
 from sinks.protocol.identity import Epoch, Sequence
-from sinks.protocol.in_doubt import Claim, GlobalId
+from sinks.protocol.in_doubt import EpochClaim, GlobalId
 
 _GID = GlobalId(
-    claim=Claim(
+    claim=EpochClaim(
         installation="0" * 12, pipeline_number=1, epoch=Epoch(1), nonce="0" * 8
     ),
     sequence=Sequence(1),

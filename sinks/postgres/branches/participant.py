@@ -40,7 +40,7 @@ from sinks.postgres.staging.staging import staging_tables
 from sinks.postgres.staging.staging_area import StagingArea
 from sinks.postgres.tables.table_owners import TableOwner
 from sinks.protocol.errors import FatalError, RetryableError
-from sinks.protocol.in_doubt import Claim, GlobalId, compare_history
+from sinks.protocol.in_doubt import EpochClaim, GlobalId, compare_history
 from sinks.protocol.ports import BatchTerms, BranchOrder
 from sinks.protocol.votes import BatchTally
 
@@ -65,7 +65,7 @@ class PostgresParticipant(PostgresPreparedBranches):
     """
 
     def __init__(
-        self, dsn: str, database: str, layout: PipelineLayout, claim: Claim
+        self, dsn: str, database: str, layout: PipelineLayout, claim: EpochClaim
     ) -> None:
         super().__init__(
             dsn,

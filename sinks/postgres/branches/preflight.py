@@ -23,7 +23,7 @@ from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import Claim, GlobalId
+from sinks.protocol.in_doubt import EpochClaim, GlobalId
 
 _SQL = load_statements("sinks.postgres.branches", "preflight.sql")
 
@@ -49,7 +49,7 @@ class ServerFacts:
 
 
 def check_participant(
-    dsn: str, database: str, outputs: Iterable[Output], branches: int, claim: Claim
+    dsn: str, database: str, outputs: Iterable[Output], branches: int, claim: EpochClaim
 ) -> None:
     """Make sure that a driver can prepare its branches in a database.
 
@@ -244,7 +244,7 @@ def try_tables(
     database: str,
     connection: _Connection,
     writes: Mapping[str, bool],
-    claim: Claim,
+    claim: EpochClaim,
     *,
     hold: Hold = hold_nothing,
 ) -> tuple[str, ...]:

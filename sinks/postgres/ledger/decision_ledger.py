@@ -12,7 +12,7 @@ from sinks.postgres.server.session import Session
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.decisions import claim_lost
 from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts
+from sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
 
 _PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
 _SQL = load_statements("sinks.postgres.ledger", "decisions.sql")
@@ -55,7 +55,7 @@ class PostgresDecisionLedger:
             decided = connection.execute(_SQL["decided_among"], values).fetchall()
             unresolved = connection.execute(_SQL["unresolved"], values).fetchall()
             return InDoubtFacts(
-                newest=Claim(
+                newest=EpochClaim(
                     installation=installation,
                     pipeline_number=pipeline_number,
                     epoch=Epoch(epoch),

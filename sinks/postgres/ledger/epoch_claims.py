@@ -20,7 +20,7 @@ from sinks.postgres.server.naming import application_name
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 
 _CLAIM = load_statements("sinks.postgres.ledger", "claim.sql")
 _PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
@@ -112,7 +112,7 @@ def make_claim(
     nonce: str,
     run: str | None,
     check: Callable[[], object],
-) -> Claim:
+) -> EpochClaim:
     """Claim the next epoch to work under, and commit that.
 
     Args:
@@ -138,7 +138,7 @@ def make_claim(
         connection.commit()
         if epoch is not None:
             installation, number = identify(connection, pipeline)
-            return Claim(
+            return EpochClaim(
                 installation=installation,
                 pipeline_number=number,
                 epoch=epoch,

@@ -13,7 +13,7 @@ from sinks.postgres.server.naming import application_name
 from sinks.postgres.server.session import Session
 from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.server.statements import load_statements
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 from sinks.scaling.bounds import NOT_SCALED, Bounds, Range
 from sinks.scaling.decision import Decision
 
@@ -74,7 +74,7 @@ class ScalingRecord:
 
         return self._session.run("reading the last decision on scaling", read)
 
-    def record(self, claim: Claim, decision: Decision) -> None:
+    def record(self, claim: EpochClaim, decision: Decision) -> None:
         """Record a decision, with the figures that it was made from.
 
         Raises:
@@ -131,7 +131,7 @@ def read_bounds(connection: Connection[TupleRow], pipeline: str) -> Bounds:
     )
 
 
-def read_free_connections(dsns: Mapping[str, str], claim: Claim) -> int:
+def read_free_connections(dsns: Mapping[str, str], claim: EpochClaim) -> int:
     """Return how many sessions a driver and its tasks may have in each database.
 
     Args:

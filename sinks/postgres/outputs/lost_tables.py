@@ -14,7 +14,7 @@ from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import qualified, table_identifier
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 
 _SQL = load_statements("sinks.postgres.outputs", "lost_tables.sql")
 
@@ -101,7 +101,7 @@ def check_not_lost(
 def check_not_lost_beside(
     connection: _Connection,
     layout: PipelineLayout,
-    claim: Claim,
+    claim: EpochClaim,
     known: Iterable[str],
     outputs: Iterable[Output],
 ) -> list[str]:

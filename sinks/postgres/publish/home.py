@@ -47,7 +47,7 @@ from sinks.postgres.tables.table_owners import TableOwner
 from sinks.postgres.versions.version_claim import JudgedClaim, judge_claim
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import Claim, GlobalId
+from sinks.protocol.in_doubt import EpochClaim, GlobalId
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, Progress
 from sinks.protocol.recovery import StoredPosition
@@ -84,11 +84,11 @@ class PostgresHome(PostgresDecisionLedger):
         self._reading = Session(dsn, application_name=application_name(0, 0))
         super().__init__(self._session, layout.pipeline)
         self.nonce = ""
-        self._claim: Claim | None = None
+        self._claim: EpochClaim | None = None
         self._clock = PublishClock()
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> EpochClaim:
         """The claim that this driver made."""
         assert self._claim is not None, "an epoch is claimed first"
         return self._claim

@@ -53,7 +53,7 @@ from sinks.protocol.ages import grown
 from sinks.protocol.decisions import PublishDecision, decide_publish
 from sinks.protocol.errors import OutcomeUnknownError
 from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import Claim, GlobalId
+from sinks.protocol.in_doubt import EpochClaim, GlobalId
 from sinks.protocol.measures import measures_json
 from sinks.protocol.ports import BatchPlan, BatchTerms
 from sinks.protocol.samples import samples_json
@@ -87,7 +87,7 @@ class PostgresPublishTransaction:
         layout: PipelineLayout,
         batch: VotedBatch,
         *,
-        claim: Claim,
+        claim: EpochClaim,
     ) -> None:
         self._connection = connection
         self._layout = layout

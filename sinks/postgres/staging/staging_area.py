@@ -24,7 +24,7 @@ from sinks.postgres.staging.staging import (
     staging_tables,
 )
 from sinks.protocol.errors import RetryableError
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 
 _SQL = load_statements("sinks.postgres.ledger", "claim.sql")
 
@@ -50,7 +50,7 @@ class StagingArea:
         *,
         layout: PipelineLayout,
         branches: Sequence[str],
-        claim: Claim,
+        claim: EpochClaim,
         is_home: bool,
     ) -> None:
         self._session = session

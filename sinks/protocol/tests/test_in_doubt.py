@@ -10,7 +10,7 @@ from sinks.protocol.errors import FatalError
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import (
-    Claim,
+    EpochClaim,
     GlobalId,
     InDoubtFacts,
     InDoubtVerdict,
@@ -19,7 +19,7 @@ from sinks.protocol.in_doubt import (
     decide_in_doubt,
 )
 
-_CLAIM = Claim(
+_CLAIM = EpochClaim(
     installation="0123456789ab", pipeline_number=7, epoch=Epoch(3), nonce="00c0ffee"
 )
 _GID = GlobalId(
@@ -31,7 +31,11 @@ _TWIN = replace(_CLAIM, nonce="0badcafe")
 
 
 def _verdict(
-    gid: GlobalId, *, newest: Claim = _CLAIM, decided: bool, at_rest: Claim | None
+    gid: GlobalId,
+    *,
+    newest: EpochClaim = _CLAIM,
+    decided: bool,
+    at_rest: EpochClaim | None,
 ) -> InDoubtVerdict:
     facts = InDoubtFacts(
         newest=newest,
@@ -53,7 +57,7 @@ def test_no_two_claims_name_their_attempts_alike() -> None:
 @pytest.mark.parametrize("at_rest", [None, _CLAIM, _OLDER])
 @pytest.mark.parametrize("newest", [_CLAIM, _OLDER, _TWIN])
 def test_what_is_decided_is_committed_by_everybody(
-    newest: Claim, at_rest: Claim | None
+    newest: EpochClaim, at_rest: EpochClaim | None
 ) -> None:
     """Whoever decided it, whoever finds it, whatever was claimed since."""
     found = _verdict(_GID, newest=newest, decided=True, at_rest=at_rest)
@@ -61,7 +65,9 @@ def test_what_is_decided_is_committed_by_everybody(
 
 
 @pytest.mark.parametrize("claim", [_OLDER, _TWIN])
-def test_what_a_superseded_driver_has_not_decided_is_rolled_back(claim: Claim) -> None:
+def test_what_a_superseded_driver_has_not_decided_is_rolled_back(
+    claim: EpochClaim,
+) -> None:
     """An epoch that was claimed again after a restore is another driver's."""
     gid = replace(_GID, claim=claim)
     assert InDoubtVerdict.ROLL_BACK is _verdict(gid, decided=False, at_rest=None)
@@ -81,7 +87,7 @@ def test_what_the_live_driver_may_decide_is_left() -> None:
         replace(_OLDER, pipeline_number=8),
     ],
 )
-def test_branches_of_strangers_are_left(claim: Claim) -> None:
+def test_branches_of_strangers_are_left(claim: EpochClaim) -> None:
     """Two homes, or two pipelines of one, may share a participant."""
     gid = replace(_GID, claim=claim)
     assert InDoubtVerdict.LEAVE is _verdict(gid, decided=False, at_rest=_CLAIM)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sinks.seen_ids.claim import Candidates, Claim, RowClass, new_runs
+from sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass, new_runs
 from sinks.seen_ids.round_claims import RoundClaims
 from sinks.seen_ids.segment import Columns, SegmentView, write_merged
 from sinks.seen_ids.tests.catalog import (
@@ -277,6 +277,6 @@ def test_dtypes_of_a_claim_are_stable() -> None:
     """Both travel as they are: one byte a row and eight."""
     for only_corrects in (None, [True]):
         asked, _ = candidates_of([(0, 1, 0, A, 3)], only_corrects=only_corrects)
-        answer: Claim = RoundClaims(view_of(), corrects=True).ask(asked)
+        answer: ClaimAnswer = RoundClaims(view_of(), corrects=True).ask(asked)
         assert answer.classes.dtype == np.uint8
         assert answer.buckets.dtype == np.int64

@@ -26,7 +26,7 @@ from sinks.seen_ids import (
     stored_chunks,
 )
 from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.claim import Candidates, Claim, RowClass, new_runs
+from sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass, new_runs
 from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
 from sinks.seen_ids.held_batches import HeldBatches
 from sinks.seen_ids.run import Run
@@ -269,7 +269,9 @@ def _schedule(tasks: list[list[Asking]], rng: random.Random) -> list[list[Asking
 
 
 def _ask_all(
-    ask: Callable[[Candidates], Claim], model: _Model, schedule: list[list[Asking]]
+    ask: Callable[[Candidates], ClaimAnswer],
+    model: _Model,
+    schedule: list[list[Asking]],
 ) -> list[Run]:
     """Ask both alike; return the runs that the tasks' last attempts have made."""
     runs: dict[int, list[Run]] = {}

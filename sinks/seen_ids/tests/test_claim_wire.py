@@ -17,7 +17,7 @@ from sinks.protocol.errors import (
     RetryableError,
     TallyweirError,
 )
-from sinks.seen_ids.claim import Candidates, Claim
+from sinks.seen_ids.claim import Candidates, ClaimAnswer
 from sinks.seen_ids.claim_wire import (
     pack_answer,
     pack_failure,
@@ -95,7 +95,7 @@ def test_columns_that_lie_apart_in_memory_arrive_as_they_are(asked: Candidates) 
 @given(rows=st.lists(st.tuples(st.integers(0, 255), _INT64), max_size=20))
 def test_an_answer_arrives_as_it_was_given(rows: list[tuple[int, int]]) -> None:
     """Classes and buckets, row by row."""
-    answer = Claim(
+    answer = ClaimAnswer(
         classes=_array([row[0] for row in rows], np.uint8),
         buckets=_array([row[1] for row in rows], np.int64),
     )

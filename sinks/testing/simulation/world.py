@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import Claim, GlobalId
+from sinks.protocol.in_doubt import EpochClaim, GlobalId
 from sinks.protocol.offsets import TopicPartition
 from sinks.testing.memory_home import MemoryDatabase, MemoryHome
 from sinks.testing.memory_home_state import PIPELINE_NUMBER, DatabaseState
@@ -31,7 +31,7 @@ _ALL_BRANCHES = (HOME, *(name for names in BRANCHES.values() for name in names))
 
 #: A branch of a pipeline of another home, prepared in the first database for good.
 STRANGER = GlobalId(
-    claim=Claim(
+    claim=EpochClaim(
         installation="f" * 12,
         pipeline_number=PIPELINE_NUMBER,
         epoch=Epoch(1),

@@ -9,7 +9,7 @@ from typing import Any
 from sinks.protocol.decisions import PublishDecision, decide_publish
 from sinks.protocol.errors import FatalError
 from sinks.protocol.in_doubt import (
-    Claim,
+    EpochClaim,
     GlobalId,
     InDoubtFacts,
     InDoubtVerdict,
@@ -99,7 +99,7 @@ def starts_where_the_log_ends(
 
 
 def abort_ignores_decisions(
-    gid: GlobalId, facts: InDoubtFacts, *, at_rest: Claim | None
+    gid: GlobalId, facts: InDoubtFacts, *, at_rest: EpochClaim | None
 ) -> InDoubtVerdict:
     if gid.claim != facts.newest:
         return InDoubtVerdict.ROLL_BACK
@@ -107,7 +107,7 @@ def abort_ignores_decisions(
 
 
 def decided_of_the_dead_is_left(
-    gid: GlobalId, facts: InDoubtFacts, *, at_rest: Claim | None
+    gid: GlobalId, facts: InDoubtFacts, *, at_rest: EpochClaim | None
 ) -> InDoubtVerdict:
     if gid.claim == facts.newest and gid.claim != at_rest and gid in facts.decided:
         return InDoubtVerdict.ROLL_BACK
@@ -115,35 +115,35 @@ def decided_of_the_dead_is_left(
 
 
 def live_claim_not_spared(
-    gid: GlobalId, facts: InDoubtFacts, *, at_rest: Claim | None
+    gid: GlobalId, facts: InDoubtFacts, *, at_rest: EpochClaim | None
 ) -> InDoubtVerdict:
     del at_rest
     return decide_in_doubt(gid, facts, at_rest=facts.newest)
 
 
 def strange_claim_at_rest(
-    gid: GlobalId, facts: InDoubtFacts, *, at_rest: Claim | None
+    gid: GlobalId, facts: InDoubtFacts, *, at_rest: EpochClaim | None
 ) -> InDoubtVerdict:
     own = facts.newest if at_rest is not None else None
     return decide_in_doubt(gid, facts, at_rest=own)
 
 
 def orphans_left(
-    gid: GlobalId, facts: InDoubtFacts, *, at_rest: Claim | None
+    gid: GlobalId, facts: InDoubtFacts, *, at_rest: EpochClaim | None
 ) -> InDoubtVerdict:
     verdict = decide_in_doubt(gid, facts, at_rest=at_rest)
     return InDoubtVerdict.LEAVE if verdict is InDoubtVerdict.ROLL_BACK else verdict
 
 
 def own_leftovers_left(
-    gid: GlobalId, facts: InDoubtFacts, *, at_rest: Claim | None
+    gid: GlobalId, facts: InDoubtFacts, *, at_rest: EpochClaim | None
 ) -> InDoubtVerdict:
     del at_rest
     return decide_in_doubt(gid, facts, at_rest=None)
 
 
 def foreign_pipeline_not_spared(
-    gid: GlobalId, facts: InDoubtFacts, *, at_rest: Claim | None
+    gid: GlobalId, facts: InDoubtFacts, *, at_rest: EpochClaim | None
 ) -> InDoubtVerdict:
     verdict = decide_in_doubt(gid, facts, at_rest=at_rest)
     if gid.claim.is_of_the_same_pipeline(facts.newest):
@@ -201,7 +201,7 @@ def second_vote_wins(votes: Any, ranges: Any, *, records_read: int) -> BatchTall
     return tally_votes(list(merged.values()), ranges, records_read=seen)
 
 
-def claim_without_nonce(epoch: int, number: int) -> Claim:
+def claim_without_nonce(epoch: int, number: int) -> EpochClaim:
     del number
     return claim_of(epoch, 0)
 

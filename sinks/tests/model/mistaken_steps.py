@@ -10,7 +10,7 @@ from sinks.protocol.coordinator import BatchResult, Coordinator, VotedBatch
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import OutcomeUnknownError, RetryableError
 from sinks.protocol.in_doubt import (
-    Claim,
+    EpochClaim,
     GlobalId,
     InDoubtFacts,
 )
@@ -23,7 +23,7 @@ from sinks.protocol.votes import BatchTally
 
 
 def lists_after_the_facts(
-    ledger: Any, databases: Mapping[str, Any], *, at_rest: Claim | None
+    ledger: Any, databases: Mapping[str, Any], *, at_rest: EpochClaim | None
 ) -> object:
     early: InDoubtFacts = ledger.read_in_doubt(())
 
@@ -39,7 +39,7 @@ def lists_after_the_facts(
 
 
 def notes_before_it_commits(
-    ledger: Any, databases: Mapping[str, Any], *, at_rest: Claim | None
+    ledger: Any, databases: Mapping[str, Any], *, at_rest: EpochClaim | None
 ) -> object:
     facts = ledger.read_in_doubt(())
     if facts.unresolved:
@@ -62,20 +62,20 @@ class OnlyWhatIsListed:
 
 
 def forgets_what_is_not_listed(
-    ledger: Any, databases: Mapping[str, Any], *, at_rest: Claim | None
+    ledger: Any, databases: Mapping[str, Any], *, at_rest: EpochClaim | None
 ) -> object:
     return resolve(OnlyWhatIsListed(ledger), databases, at_rest=at_rest)
 
 
 def resolver_works_for_the_live_driver(
-    ledger: Any, databases: Mapping[str, Any], *, at_rest: Claim | None
+    ledger: Any, databases: Mapping[str, Any], *, at_rest: EpochClaim | None
 ) -> object:
     own = at_rest or ledger.read_in_doubt(()).newest
     return resolve(ledger, databases, at_rest=own)
 
 
 def commits_what_nobody_decided(
-    ledger: Any, databases: Mapping[str, Any], *, at_rest: Claim | None
+    ledger: Any, databases: Mapping[str, Any], *, at_rest: EpochClaim | None
 ) -> object:
     for database in databases.values():
         for gid in database.list_prepared():

@@ -17,7 +17,7 @@ from sinks.protocol.coordinator import Coordinator
 from sinks.protocol.decisions import check_epoch, decide_publish
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import (
-    Claim,
+    EpochClaim,
     check_decided_is_committed,
     compare_history,
     decide_in_doubt,
@@ -31,9 +31,9 @@ from sinks.tests.model.states import Staged
 Anything = Callable[..., Any]
 
 
-def claim_of(epoch: int, number: int) -> Claim:
+def claim_of(epoch: int, number: int) -> EpochClaim:
     """Name a claim as production does; the nonce is its number in the model."""
-    return Claim(
+    return EpochClaim(
         installation="0" * 12,
         pipeline_number=1,
         epoch=Epoch(epoch),
@@ -69,7 +69,7 @@ class Rules:
     publisher: type[Publisher] = Publisher
     coordinator: type[Coordinator] = Coordinator
     # Steps of the adapters and of the servers, as functions.
-    claim_of: Callable[[int, int], Claim] = claim_of
+    claim_of: Callable[[int, int], EpochClaim] = claim_of
     voted_rows: Callable[[list[Staged], tuple[int, ...]], list[Staged]] = voted_rows
     next_epoch: Callable[[list[int]], int] = next_epoch
     #: Whether the adapters take the lock of the pipeline's row.

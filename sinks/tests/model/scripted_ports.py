@@ -21,7 +21,7 @@ from sinks.protocol.errors import (
 )
 from sinks.protocol.identity import Attempt, Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import Claim, GlobalId, InDoubtFacts
+from sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
 from sinks.protocol.keyed_votes import KeyedVote
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import (
@@ -110,7 +110,7 @@ class Names:
         self._claim_of = rules.claim_of
         self._outside: dict[Gid, GlobalId] = {}
 
-    def claim(self, claim: tuple[int, int]) -> Claim:
+    def claim(self, claim: tuple[int, int]) -> EpochClaim:
         return self._claim_of(*claim)
 
     def outside(self, gid: Gid) -> GlobalId:

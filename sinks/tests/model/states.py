@@ -17,7 +17,7 @@ DEAD = -2
 FIRED = 1_000
 
 #: Epoch and number of a claim.
-Claim = tuple[int, int]
+EpochClaim = tuple[int, int]
 
 
 class Gid(NamedTuple):
@@ -48,7 +48,7 @@ class Decided(NamedTuple):
 class Home(NamedTuple):
     """The home database; a failover takes all of it back at once."""
 
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[EpochClaim, ...] = ()
     #: Next offset to read. An offset stands for one record of each task.
     offset: int = 0
     ledger: tuple[Decided, ...] = ()
@@ -124,7 +124,7 @@ class Voted(NamedTuple):
 class Driver(NamedTuple):
     """What one driver's process knows."""
 
-    claim: Claim
+    claim: EpochClaim
     #: lock, start, progress, batch, sweep, plan, again, done
     phase: str = "lock"
     #: Where Spark reads on.

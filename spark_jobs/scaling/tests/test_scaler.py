@@ -14,7 +14,7 @@ from sinks.postgres.ledger.scaling_record import LastDecided, ScalingRecord
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.hot_keys import HotKeys
 from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 from sinks.protocol.measures import NOTHING_MEASURED, Measures, StepMeasure
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.scaling.bounds import NOT_SCALED, Bounds, Range
@@ -47,7 +47,7 @@ class _Record:
     def read_last(self) -> LastDecided:
         return self.last
 
-    def record(self, _claim: Claim, decision: Decision) -> None:
+    def record(self, _claim: EpochClaim, decision: Decision) -> None:
         self.decisions.append(decision)
 
 
@@ -106,8 +106,8 @@ class _Scene:
         self.scaler.note_published(report)
 
 
-def _claim() -> Claim:
-    return Claim(
+def _claim() -> EpochClaim:
+    return EpochClaim(
         installation="i", pipeline_number=1, epoch=Epoch(1), nonce="0123456789abcdef"
     )
 

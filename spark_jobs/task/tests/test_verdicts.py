@@ -25,7 +25,7 @@ from sinks.postgres.server.columns import Column
 from sinks.postgres.server.instants import to_datetime
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import RejectedBucket, RoomlessRow
-from sinks.seen_ids.claim import Candidates, Claim, RowClass
+from sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass
 from sinks.seen_ids.id_hash import fingerprint_of
 from sinks.seen_ids.tombstones import Tombstones
 from spark_jobs.pipeline.durations import in_microseconds
@@ -134,10 +134,10 @@ def _decide(
     decoded = ColumnDecoder(rules.contracts, ()).decode(payloads)
     ids = table.column(named.EVENT_ID).to_pylist()
 
-    def ask(key: bytes, asked: Candidates) -> Claim:
+    def ask(key: bytes, asked: Candidates) -> ClaimAnswer:
         assert key == _KEY
         told = [(answer or {}).get(ids[n], RowClass.SURVIVOR) for n in asked.offset]
-        return Claim(classes=np.array(told, np.uint8), buckets=asked.bucket)
+        return ClaimAnswer(classes=np.array(told, np.uint8), buckets=asked.bucket)
 
     case = Case(
         events=ClassifiedEvents.undecided(table),

@@ -17,7 +17,7 @@ from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.naming import revisions_table
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import Claim
+from sinks.protocol.in_doubt import EpochClaim
 
 _SQL = load_statements("sinks.postgres.audit.status", "branch_needs.sql")
 
@@ -35,7 +35,7 @@ class BranchNeeds:
     database: str
     branches: int
     writes: Mapping[str, bool]
-    trial: Claim
+    trial: EpochClaim
 
 
 def read_branch_needs(
@@ -54,7 +54,7 @@ def read_branch_needs(
         for need in _needs(
             row["definition"]["outputs"],
             # Real epochs are counted from 1.
-            Claim(
+            EpochClaim(
                 installation=claims.installation,
                 pipeline_number=row["pipeline_number"],
                 epoch=Epoch(0),
@@ -64,7 +64,9 @@ def read_branch_needs(
     )
 
 
-def _needs(outputs: Iterable[Mapping[str, Any]], trial: Claim) -> list[BranchNeeds]:
+def _needs(
+    outputs: Iterable[Mapping[str, Any]], trial: EpochClaim
+) -> list[BranchNeeds]:
     branches: dict[str, int] = {}
     writes: dict[str, dict[str, bool]] = {}
     for output in outputs:

@@ -25,7 +25,7 @@ from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.identity import Epoch
 from sinks.protocol.in_doubt import (
-    Claim,
+    EpochClaim,
     GlobalId,
     InDoubtFacts,
     InDoubtVerdict,
@@ -73,7 +73,7 @@ class Evidence:
     branch: PreparedBranch
     #: None if home knows no pipeline of this number.
     pipeline: str | None
-    newest: Claim | None
+    newest: EpochClaim | None
     decision: Decision | None
     verdict: InDoubtVerdict
     why: str
@@ -84,7 +84,7 @@ class HomeClaims:
     """The pipelines of a home database and the newest claim of each."""
 
     installation: str
-    newest: Mapping[str, Claim]
+    newest: Mapping[str, EpochClaim]
 
     @property
     def prefix(self) -> str:
@@ -225,7 +225,7 @@ def _judge(
     )
 
 
-def _why(gid: GlobalId, newest: Claim | None, verdict: InDoubtVerdict) -> str:
+def _why(gid: GlobalId, newest: EpochClaim | None, verdict: InDoubtVerdict) -> str:
     if newest is None:
         return f"home knows no pipeline of number {gid.claim.pipeline_number}"
     match verdict:
@@ -245,7 +245,7 @@ def _read_claims(home: Connection[TupleRow]) -> HomeClaims:
     return HomeClaims(
         installation=installation,
         newest={
-            row["pipeline"]: Claim(
+            row["pipeline"]: EpochClaim(
                 installation=installation,
                 pipeline_number=row["pipeline_number"],
                 epoch=Epoch(row["epoch"]),

@@ -6,14 +6,14 @@ from sinks.postgres.audit.status.branch_needs import _needs
 from sinks.protocol.identity import Epoch
 from sinks.protocol.identity import Sequence as SequenceNumber
 from sinks.protocol.in_doubt import (
-    Claim,
+    EpochClaim,
     GlobalId,
     InDoubtFacts,
     InDoubtVerdict,
     decide_in_doubt,
 )
 
-_TRIAL = Claim(
+_TRIAL = EpochClaim(
     installation="0" * 12, pipeline_number=1, epoch=Epoch(0), nonce="12345678"
 )
 
@@ -42,7 +42,7 @@ def test_only_what_the_home_does_not_publish_itself_needs_branches() -> None:
 def test_a_trial_that_is_left_is_an_orphan_whoever_drives_the_pipeline() -> None:
     """Also of a pipeline whose claims a restore has taken away."""
     for epoch, nonce in ((0, "00000000"), (1, "12345678"), (7, "abcdef01")):
-        newest = Claim(
+        newest = EpochClaim(
             installation="0" * 12, pipeline_number=1, epoch=Epoch(epoch), nonce=nonce
         )
         trial = GlobalId(
