@@ -47,15 +47,15 @@ def _execute(arguments: argparse.Namespace) -> int:
     pipeline = load_pipeline(arguments.pipeline)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; report mistakes in the pipeline before.
+    from spark_jobs.batch.bounded_input import BoundedInput  # noqa: PLC0415
     from spark_jobs.batch.file_source import open_files  # noqa: PLC0415
     from spark_jobs.batch.kafka_ranges import open_ranges, parse_ranges  # noqa: PLC0415
     from spark_jobs.batch.run import RunExecution  # noqa: PLC0415
-    from spark_jobs.batch.run_source import RunSource  # noqa: PLC0415
     from spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
     from spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
     files = read_pipeline_files(pipeline, arguments.pipeline)
-    source: RunSource = (
+    source: BoundedInput = (
         open_files(files, arguments.input)
         if arguments.input
         else open_ranges(settings, pipeline, parse_ranges(arguments.offsets))

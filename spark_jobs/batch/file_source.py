@@ -42,7 +42,7 @@ _READERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
-    """Files that executors read under the same paths; see ``RunSource``."""
+    """Files that executors read under the same paths; see ``BoundedInput``."""
 
     files: tuple[InputFile, ...]
     contract: Contract

@@ -49,7 +49,7 @@ def parse_ranges(texts: Sequence[str]) -> list[OffsetRange]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaRanges:
-    """Ranges of one topic, at most one for each partition; see ``RunSource``."""
+    """Ranges of one topic, at most one for each partition; see ``BoundedInput``."""
 
     settings: DriverSettings
     pipeline: Pipeline

@@ -31,8 +31,8 @@ from sinks.protocol.identity import BatchKey, SparkBatchId
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.ports import BatchPlan, Progress, Rejection, StagedBatch
 from sinks.protocol.votes import EventCounts
+from spark_jobs.batch.bounded_input import BoundedInput
 from spark_jobs.batch.run_report import RunReport
-from spark_jobs.batch.run_source import RunSource
 from spark_jobs.batch.upsert import check_upsert, correcting
 from spark_jobs.batches.prepared_pipeline import (
     PipelineFiles,
@@ -61,7 +61,7 @@ class RunExecution:
         settings: DriverSettings,
         files: PipelineFiles,
         run: BatchRun,
-        source: RunSource,
+        source: BoundedInput,
     ) -> None:
         self._settings = settings
         self._files = files
@@ -156,7 +156,7 @@ class RunExecution:
 
 
 def _plan(
-    home: PostgresHome, jobs: StageJobs, run: BatchRun, source: RunSource
+    home: PostgresHome, jobs: StageJobs, run: BatchRun, source: BoundedInput
 ) -> BatchPlan:
     progress = home.read_progress()
     epoch = home.claim.epoch

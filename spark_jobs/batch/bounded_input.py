@@ -1,4 +1,4 @@
-"""The source of a run: files, or ranges of a topic."""
+"""The bounded input of a batch run: files, or ranges of a topic."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from sinks.protocol.batch_run import RunInput
 
 
-class RunSource(Protocol):
-    """Bounded input, the same at every attempt."""
+class BoundedInput(Protocol):
+    """Input with an end, the same at every attempt."""
 
     @property
     def inputs(self) -> tuple[RunInput, ...]:
