@@ -42,7 +42,7 @@ from spark_jobs.tables.layout_builder import (
 from spark_jobs.tables.shadowed_pipeline import shadowed
 from spark_jobs.task.id_claims import MakeHolder, opened_id_claims
 from spark_jobs.task.reported_columns import check_reported
-from spark_jobs.task.samples import Sampling, sampling_of
+from spark_jobs.task.sampling import Sampling, sampling_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ from spark_jobs.source.event_columns import EVENT_ID, OFFSET, PLACE
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.tables.layout_builder import read_columns
 from spark_jobs.task.id_claims import IdClaims, terms_after, terms_of
-from spark_jobs.task.samples import Sampling
+from spark_jobs.task.sampling import Sampling
 from spark_jobs.task.stage_task import VOTE_SCHEMA, StageTask
 from spark_jobs.task.verdicts import IdRules, Rules
 

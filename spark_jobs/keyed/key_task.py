@@ -45,7 +45,7 @@ from spark_jobs.keyed.timer_handles import (
 from spark_jobs.pipeline.custom_figures import CustomFigures
 from spark_jobs.pipeline.stateful import StatefulOutput, ValueState
 from spark_jobs.pipeline.user_code import describe_failure
-from spark_jobs.task.samples import Sampling, sample_results
+from spark_jobs.task.sampling import Sampling, sample_results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ from spark_jobs.task.event_ages import ages_of
 from spark_jobs.task.hot_keys import hide_keys
 from spark_jobs.task.measured_staging import MeasuredStaging
 from spark_jobs.task.reported_columns import figures_of
-from spark_jobs.task.samples import Sampling
+from spark_jobs.task.sampling import Sampling
 from spark_jobs.task.staged_rows import StagedRows
 from spark_jobs.task.task_worker import TaskWorker, this_process
 from spark_jobs.task.verdicts import Case, KnownIds, Rules

@@ -39,6 +39,11 @@ from sinks.postgres.audit.status.gap_acceptance import (
     find_gaps,
 )
 from sinks.postgres.audit.status.job_graph import JobGraph, read_job_graph
+from sinks.postgres.audit.status.kept_samples import (
+    KeptSample,
+    KeptSamples,
+    read_samples,
+)
 from sinks.postgres.audit.status.measures import (
     CustomFigures,
     HotKey,
@@ -59,7 +64,6 @@ from sinks.postgres.audit.status.progress import (
     read_status,
 )
 from sinks.postgres.audit.status.receipt_note import KeptReceipt, note_receipt
-from sinks.postgres.audit.status.samples import KeptSample, KeptSamples, read_samples
 from sinks.postgres.audit.status.scaling import RecordedDecision, Scaling, read_scaling
 from sinks.postgres.audit.status.usage import OutputUsage, StepUsage, Usage, read_usage
 from sinks.postgres.audit.status.waiting import Waiting, WaitingWindows, read_waiting

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sinks.protocol.samples import Samples, join_samples, samples_json
 from spark_jobs.pipeline.redaction import find_redaction
 from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from spark_jobs.task.samples import (
+from spark_jobs.task.sampling import (
     Sampling,
     sample_events,
     sample_results,

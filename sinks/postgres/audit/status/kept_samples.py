@@ -13,7 +13,7 @@ from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.samples import SampledRow, parse_row
 
-_SQL = load_statements("sinks.postgres.audit.status", "samples.sql")
+_SQL = load_statements("sinks.postgres.audit.status", "kept_samples.sql")
 
 #: In the order that events take; a step is followed by the ways aside from it.
 _ORDER = (

@@ -23,7 +23,7 @@ from spark_jobs.task.sampled_values import (
     scalar_text,
     value_text,
 )
-from spark_jobs.task.samples import sample_events, sample_staged, sampling_of
+from spark_jobs.task.sampling import sample_events, sample_staged, sampling_of
 from spark_jobs.task.tests import sampled_people as people
 
 
