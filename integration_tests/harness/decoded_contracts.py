@@ -26,8 +26,8 @@ from schemas.event_contracts import EventContract, EventContracts
 from schemas.formats.avro.column_decoder import ColumnDecoder
 from schemas.formats.avro.wire_format import HEADER_BYTES, split
 from schemas.tests.strategies import FLAT_TYPES, Json, contract_of
-from spark_jobs.engine.session import start_session
 from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.spark_session import start_spark_session
 from spark_jobs.frame.event_frame import EventFrameRecipe
 from spark_jobs.pipeline import AppendOutput, HeaderId, Pipeline, Source
 from spark_jobs.source import event_columns as named
@@ -195,7 +195,7 @@ def check(spark: SparkSession, events: _Events) -> None:
 
 def main() -> int:
     """Check by chance, in one session."""
-    spark = start_session(
+    spark = start_spark_session(
         DriverSettings(
             kafka_bootstrap="",
             home_dsn="",

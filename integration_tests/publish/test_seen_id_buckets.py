@@ -20,8 +20,8 @@ from integration_tests.harness.postgres_driver import (
 from sinks.postgres.catalog import seen_id_buckets
 from sinks.postgres.catalog.seen_id_buckets import SeenIdBuckets
 from sinks.postgres.server.connection import connect
+from sinks.postgres.server.database_link import DatabaseLink
 from sinks.postgres.server.lock_attempts import RESPITE_S, LockAttempts
-from sinks.postgres.server.session import Session
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.ports import RowsRejectedError
@@ -75,16 +75,16 @@ def driver(home_dsn: str) -> PostgresDriver:
 
 
 @pytest.fixture
-def session(driver: PostgresDriver) -> Iterator[Session]:
-    """A session of nobody else's."""
-    session = Session(driver.dsn, application_name="test")
-    yield session
-    session.close()
+def link(driver: PostgresDriver) -> Iterator[DatabaseLink]:
+    """A link of this test alone."""
+    link = DatabaseLink(driver.dsn, application_name="test")
+    yield link
+    link.close()
 
 
-def _buckets(session: Session, clock: _Clock | None = None) -> SeenIdBuckets:
+def _buckets(link: DatabaseLink, clock: _Clock | None = None) -> SeenIdBuckets:
     return SeenIdBuckets(
-        session,
+        link,
         pipeline_number=1,
         bucket_seconds=HOUR,
         clock=_Clock() if clock is None else clock,
@@ -185,26 +185,26 @@ def test_a_bucket_lies_where_an_operator_has_its_table_lie(
 
 
 def test_after_a_reader_was_in_the_way_nothing_is_dropped_for_a_minute(
-    driver: PostgresDriver, session: Session
+    driver: PostgresDriver, link: DatabaseLink
 ) -> None:
-    """Each try costs the batch and all who look IDs up; the session is kept."""
+    """Each try costs the batch and all who look IDs up; the link is kept."""
     _publish(driver, HOUR)
     clock = _Clock()
-    buckets = _buckets(session, clock)
-    connection = session.connected()
+    buckets = _buckets(link, clock)
+    connection = link.connected()
     with _read_for_long(driver.dsn):
         buckets.drop_before(2 * HOUR * SECOND_US)
     clock.seconds = RESPITE_S - 1
     buckets.drop_before(2 * HOUR * SECOND_US)
     assert ["0", str(HOUR)] == _there(driver.dsn)
-    assert connection is session.connected()
+    assert connection is link.connected()
     clock.seconds = RESPITE_S
     buckets.drop_before(2 * HOUR * SECOND_US)
     assert [] == _there(driver.dsn)
 
 
 def test_who_looks_ids_up_waits_a_tenth_of_a_second_for_a_drop_that_waits(
-    session: Session,
+    link: DatabaseLink,
 ) -> None:
     """Whoever asks for a lock comes behind those who wait for one that excludes it."""
     seen: list[str] = []
@@ -212,16 +212,16 @@ def test_who_looks_ids_up_waits_a_tenth_of_a_second_for_a_drop_that_waits(
     def look(connection: psycopg.Connection[tuple[str]]) -> None:
         seen.extend(connection.execute("SHOW lock_timeout").fetchone() or ())
 
-    assert LockAttempts(session).run("looking", look)
+    assert LockAttempts(link).run("looking", look)
     assert ["100ms"] == seen
 
 
 def test_many_buckets_are_made_in_portions(
-    driver: PostgresDriver, session: Session
+    driver: PostgresDriver, link: DatabaseLink
 ) -> None:
     """Each holds its locks until the commit, and those left behind do no harm."""
     many = [number * HOUR for number in range(1, 251)]
-    _buckets(session).create(dict.fromkeys(many, 1), live_from_us=None)
+    _buckets(link).create(dict.fromkeys(many, 1), live_from_us=None)
     found = query(driver.dsn, _BUCKETS)[1:]
     assert [str(bucket) for bucket in many] == [bucket for bucket, _ in found]
     transactions = [xmin for _, xmin in found]
@@ -242,13 +242,13 @@ def _most(dsn: str) -> tuple[int, int]:
 
 
 def test_a_history_that_a_server_has_no_locks_for_is_refused(
-    driver: PostgresDriver, session: Session
+    driver: PostgresDriver, link: DatabaseLink
 ) -> None:
     """Ten years of history in one batch, with a horizon of a week; none is made."""
     locks, most = _most(driver.dsn)
     history = {number * HOUR: 10_001 for number in range(most + 1)}
     with pytest.raises(ConfigurationError) as raised:
-        _buckets(session).create(history, live_from_us=None)
+        _buckets(link).create(history, live_from_us=None)
     assert "TOO_MANY_BUCKETS" == raised.value.code
     assert f"{most + 1} buckets" in raised.value.saw
     assert f"max_locks_per_transaction = {locks + 1} " in raised.value.fix
@@ -256,7 +256,7 @@ def test_a_history_that_a_server_has_no_locks_for_is_refused(
     assert f"less than {most * HOUR} s" in raised.value.fix
     # Nor are few events put aside of a run, which can be brought in parts.
     with pytest.raises(ConfigurationError):
-        _buckets(session).create(
+        _buckets(link).create(
             dict.fromkeys(history, 1), live_from_us=None, may_reject=False
         )
     assert ["0"] == _there(driver.dsn)
@@ -281,7 +281,7 @@ def test_the_sparsest_buckets_are_rejected_where_there_is_no_room(
 
 
 def test_only_buckets_that_live_are_counted(
-    driver: PostgresDriver, session: Session, monkeypatch: pytest.MonkeyPatch
+    driver: PostgresDriver, link: DatabaseLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that a reader keeps from being dropped are nobody's who looks IDs up."""
     ((locks,),) = query(
@@ -291,7 +291,7 @@ def test_only_buckets_that_live_are_counted(
         "current_setting('max_prepared_transactions')::integer)",
     )
     monkeypatch.setattr(seen_id_buckets, "_LOCKS_PER_BUCKET", locks // 2)
-    buckets = _buckets(session)
+    buckets = _buckets(link)
     both = {HOUR: 1, 2 * HOUR: 1}
     with pytest.raises(ConfigurationError, match="TOO_MANY_BUCKETS"):
         buckets.create(both, live_from_us=HOUR * SECOND_US - 1, may_reject=False)

@@ -199,7 +199,7 @@ def _finish(text: str, wanted: InDoubtVerdict) -> None:
     from sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
     from sinks.postgres.server.branch_names import HOME
     from sinks.postgres.server.connection import connect
-    from sinks.postgres.server.session import Session
+    from sinks.postgres.server.database_link import DatabaseLink
 
     databases = find_databases()
     name = "tallyweir indoubt"
@@ -216,11 +216,11 @@ def _finish(text: str, wanted: InDoubtVerdict) -> None:
         installation=claims.installation,
         pipeline_number=gid.claim.pipeline_number,
     )
-    session = Session(databases[HOME], application_name=name)
-    with closing(branches), closing(session):
+    link = DatabaseLink(databases[HOME], application_name=name)
+    with closing(branches), closing(link):
         if gid not in {branch.gid for branch in prepared}:
             raise _not_prepared(gid, is_marked=branches.has_marker(gid))
-        ledger = PostgresDecisionLedger(session, pipeline)
+        ledger = PostgresDecisionLedger(link, pipeline)
         facts = ledger.read_in_doubt([gid])
         check_may_finish(gid, wanted, facts, pipeline=pipeline)
         if wanted is InDoubtVerdict.COMMIT:

@@ -23,8 +23,8 @@ from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
 from sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.connection import connect
+from sinks.postgres.server.database_link import DatabaseLink
 from sinks.postgres.server.databases import DATABASES_VARIABLE
-from sinks.postgres.server.session import Session
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.in_doubt import GlobalId, InDoubtVerdict
 from sinks.protocol.resolution import Resolution, resolve
@@ -254,10 +254,10 @@ def finish_branch(
         installation=gid.claim.installation,
         pipeline_number=gid.claim.pipeline_number,
     )
-    session = Session(databases[HOME], application_name=_NAME)
-    with closing(branches), closing(session):
+    link = DatabaseLink(databases[HOME], application_name=_NAME)
+    with closing(branches), closing(link):
         return resolve(
-            OneDecision(PostgresDecisionLedger(session, pipeline), gid),
+            OneDecision(PostgresDecisionLedger(link, pipeline), gid),
             {database: OneBranch(branches, [gid] if listed else [])},
             at_rest=None,
         )

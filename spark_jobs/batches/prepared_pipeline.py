@@ -20,8 +20,8 @@ from sinks.protocol.publisher import Publisher
 from sinks.seen_ids.claim_holder import ClaimHolder
 from spark_jobs.batches.driver_stage import SMALL_BATCH_BYTES, DriverStage
 from spark_jobs.batches.stage_jobs import StageJobs
-from spark_jobs.engine.session import start_session
 from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.spark_session import start_spark_session
 from spark_jobs.frame.event_frame import EventFrameRecipe
 from spark_jobs.frame.lookups import Lookups, Reader, lookup_readers
 from spark_jobs.frame.model_file import Model, read_model
@@ -266,7 +266,7 @@ def prepare_pipeline(
     """
     shadows = find_shadow_tables(settings.home_dsn, files.pipeline.name)
     pipeline = shadowed(files.pipeline, shadows)
-    spark = start_session(settings, name=pipeline.name)
+    spark = start_spark_session(settings, name=pipeline.name)
     if readers is None:
         readers = lookup_readers(spark, settings, pipeline.enrich, files.path)
     lookups = Lookups(spark, pipeline.enrich, readers)

@@ -27,8 +27,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro
 
 from schemas.contract import load_contract
-from spark_jobs.engine.session import start_session
 from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.spark_session import start_spark_session
 
 _STATE_STORE = (
     "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -40,7 +40,7 @@ def main() -> None:
     """Read topics, separated by commas, to their end into a table."""
     topics, table, query_name = sys.argv[1:]
     settings = DriverSettings.from_environment(os.environ, {})
-    spark = start_session(settings, name="jdbc-peer")
+    spark = start_spark_session(settings, name="jdbc-peer")
     tasks = spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
     # Spark's default; Tallyweir's driver turns it off because of its expressions.

@@ -23,8 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from sinks.seen_ids.id_hash import FINGERPRINT_BYTES, to_bytes
 from sinks.seen_ids.ordering import I64Array
 from spark_jobs.dedup_bench.numbered_events import EVENT_TIMES, ids_of
-from spark_jobs.engine.session import start_session
 from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.spark_session import start_spark_session
 
 _STATE_STORE = "spark.sql.streaming.stateStore"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -38,7 +38,7 @@ def main() -> None:
     """Fill the state with events ``0`` to ``size``, then measure the batches."""
     task = json.load(sys.stdin)
     settings = DriverSettings.from_environment(os.environ, {})
-    spark = start_session(settings, name="dedup-peer")
+    spark = start_spark_session(settings, name="dedup-peer")
     slots = spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(slots))
     spark.conf.set(f"{_STATE_STORE}.providerClass", _ROCKSDB)

@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro, to_avro
 
-from spark_jobs.engine.session import quoted, start_session
 from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.spark_session import quoted, start_spark_session
 
 _TASKS = 2
 _SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "v", "type": "long"}]}'
@@ -49,7 +49,7 @@ def write_class_archive(archive: Path) -> int:
             batch_offsets_max=1,
             driver_memory="1g",
         )
-        spark = start_session(
+        spark = start_spark_session(
             settings,
             name="class-archive",
             java_options=quoted(f"-XX:ArchiveClassesAtExit={archive}"),

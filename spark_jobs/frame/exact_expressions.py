@@ -1,6 +1,6 @@
 """Evaluate SQL expressions so that each event gets the exact result or a known failure.
 
-Spark evaluates them in its strict mode (``session.py``): an overflow, a division by
+Spark evaluates them in its strict mode (``spark_session``): an overflow, a division by
 zero or an impossible conversion raises an exception. That would end the batch, again at
 each start. ``TryEval``, on which Spark's ``try_`` functions are built, turns the
 exception into a null, only for that event. A struct around the value distinguishes this

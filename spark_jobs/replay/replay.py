@@ -46,8 +46,8 @@ from spark_jobs.batches.prepared_pipeline import (
     prepare_pipeline,
 )
 from spark_jobs.engine.scratch_directory import scratch_directory
-from spark_jobs.engine.session import start_session
 from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.spark_session import start_spark_session
 from spark_jobs.frame.lookups import lookup_readers
 from spark_jobs.pipeline import definition_hash
 from spark_jobs.replay.coverage import find_beginning, topics_read
@@ -142,7 +142,7 @@ class Replay:
         settings = scratch.settings(self.settings, directory)
         migrate(settings.home_dsn)
         pipeline = self.files.pipeline
-        spark = start_session(settings, name=pipeline.name)
+        spark = start_spark_session(settings, name=pipeline.name)
         # Read lookups from their real sources.
         readers = lookup_readers(spark, self.settings, pipeline.enrich, self.files.path)
         prepared = prepare_pipeline(settings, self.files, readers)

@@ -30,9 +30,9 @@ from sinks.postgres.publish.output_moves import (
 from sinks.postgres.schema.migrations import migrate_participant
 from sinks.postgres.server.branch_names import HOME, staged_for
 from sinks.postgres.server.connection import standbys_waited_for
+from sinks.postgres.server.database_link import DatabaseLink
 from sinks.postgres.server.instants import to_microseconds
 from sinks.postgres.server.naming import TableNames, application_name, state_table
-from sinks.postgres.server.session import Session
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.staging.attempt_register import transactions_of
 from sinks.postgres.staging.rejections import explain_refusal
@@ -80,13 +80,13 @@ class PostgresParticipant(PostgresPreparedBranches):
         self._is_home = database == HOME
         self._installation = None if self._is_home else claim.installation
         name = application_name(claim.pipeline_number, claim.epoch)
-        self._sessions = {
-            branch: Session(dsn, application_name=f"{name} {branch}")
+        self._links = {
+            branch: DatabaseLink(dsn, application_name=f"{name} {branch}")
             for branch in self._branches
         }
-        self._session = Session(dsn, application_name=name)
+        self._link = DatabaseLink(dsn, application_name=name)
         self._staging = StagingArea(
-            self._session,
+            self._link,
             layout=layout,
             branches=self._branches,
             claim=claim,
@@ -157,7 +157,7 @@ class PostgresParticipant(PostgresPreparedBranches):
                 ) from error
             self._staging.create(connection)
 
-        self._session.run(f"creating tables in {self._database}", create)
+        self._link.run(f"creating tables in {self._database}", create)
         self._staging.drop_superseded()
 
     def touched(self, tally: BatchTally, terms: BatchTerms) -> Sequence[str]:
@@ -208,7 +208,7 @@ class PostgresParticipant(PostgresPreparedBranches):
                     moments.append(to_microseconds(since) + after_us)
             return moments
 
-        moments = self._session.run(f"looking for windows in {self._database}", read)
+        moments = self._link.run(f"looking for windows in {self._database}", read)
         return min(moments, default=None)
 
     def newest_markers(self) -> dict[str, GlobalId]:
@@ -256,8 +256,8 @@ class PostgresParticipant(PostgresPreparedBranches):
     def close(self) -> None:
         """Close every connection, after all running work has ended."""
         self._threads.shutdown(wait=True)
-        for session in (self._session, *self._sessions.values()):
-            session.close()
+        for link in (self._link, *self._links.values()):
+            link.close()
         super().close()
 
     def _state(self, table: str) -> sql.Identifier:
@@ -275,11 +275,11 @@ class PostgresParticipant(PostgresPreparedBranches):
 
     def _prepare(self, order: BranchOrder) -> None:
         branch = order.gid.branch
-        session = self._sessions[branch]
+        link = self._links[branch]
         outputs = self._layout.outputs_of(branch)
         doing = f"preparing branch {branch}"
         try:
-            connection = session.connected()
+            connection = link.connected()
             self._move_and_prepare(connection, order)
         except RowRefusedError as refusal:
             raise explain_refusal(
@@ -293,10 +293,10 @@ class PostgresParticipant(PostgresPreparedBranches):
             ) from refusal
         except psycopg.Error as error:
             found = explain_failure(connection, outputs, error, doing=doing)
-            session.close()
+            link.close()
             raise found from error
         except BaseException:
-            session.close()
+            link.close()
             raise
 
     def _move_and_prepare(

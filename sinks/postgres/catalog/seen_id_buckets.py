@@ -10,9 +10,9 @@ from functools import partial
 import psycopg
 from psycopg.rows import TupleRow
 
+from sinks.postgres.server.database_link import DatabaseLink
 from sinks.postgres.server.lock_attempts import LockAttempts
 from sinks.postgres.server.naming import bucket_of_runs, runs_of_pipeline
-from sinks.postgres.server.session import Session
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.ports import RejectedBucket, RowsRejectedError
@@ -50,7 +50,7 @@ class SeenIdBuckets:
     """Makes a pipeline's buckets before they are needed, and drops them after.
 
     Args:
-        session: A session with the home database.
+        link: The link to the home database.
         pipeline_number: The pipeline's number.
         bucket_seconds: Seconds of event time that a bucket covers.
         clock: Returns seconds since any fixed start.
@@ -58,17 +58,17 @@ class SeenIdBuckets:
 
     def __init__(
         self,
-        session: Session,
+        link: DatabaseLink,
         *,
         pipeline_number: int,
         bucket_seconds: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._session = session
-        self._dropping = LockAttempts(session, clock=clock)
+        self._link = link
+        self._dropping = LockAttempts(link, clock=clock)
         self._pipeline_number = pipeline_number
         self._width_us = bucket_seconds * 1_000_000
-        self._known = session.run("reading the catalog", self._read)
+        self._known = link.run("reading the catalog", self._read)
 
     def create(
         self,
@@ -101,7 +101,7 @@ class SeenIdBuckets:
         missing = sorted(wanted - self._known)
         if missing:
             alive = {one for one in self._known if not self._is_past(one, live_from_us)}
-            room = self._session.run("counting locks", self._read_room)
+            room = self._link.run("counting locks", self._read_room)
             excess = len(alive | wanted) - room.buckets
             if excess > 0:
                 # Among equals choose the oldest, which are forgotten first anyway.
@@ -114,7 +114,7 @@ class SeenIdBuckets:
                 raise self._too_many(len(alive | wanted), room)
         for begin in range(0, len(missing), _CREATED_AT_ONCE):
             portion = missing[begin : begin + _CREATED_AT_ONCE]
-            self._session.run(
+            self._link.run(
                 "creating buckets of the catalog", partial(self._create, portion)
             )
             self._known.update(portion)

@@ -8,7 +8,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from sinks.postgres.ledger.stored_state import read_global_id
-from sinks.postgres.server.session import Session
+from sinks.postgres.server.database_link import DatabaseLink
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.decisions import claim_lost
 from sinks.protocol.identity import Epoch
@@ -22,12 +22,12 @@ class PostgresDecisionLedger:
     """The ``DecisionLedger`` port.
 
     Args:
-        session: A session with the home database.
+        link: The link to the home database.
         pipeline: A pipeline that is registered there, with at least one claim.
     """
 
-    def __init__(self, session: Session, pipeline: str) -> None:
-        self._session = session
+    def __init__(self, link: DatabaseLink, pipeline: str) -> None:
+        self._link = link
         self._pipeline = pipeline
 
     def read_in_doubt(self, gids: Collection[GlobalId]) -> InDoubtFacts:
@@ -65,7 +65,7 @@ class PostgresDecisionLedger:
                 unresolved=frozenset(read_global_id(gid) for (gid,) in unresolved),
             )
 
-        return self._session.run("reading the decisions", read)
+        return self._link.run("reading the decisions", read)
 
     def note_committed(self, branches: Collection[GlobalId]) -> None:
         """Let readers of several databases see the batches of some branches.
@@ -86,4 +86,4 @@ class PostgresDecisionLedger:
                 },
             )
 
-        self._session.run("noting committed branches", note)
+        self._link.run("noting committed branches", note)

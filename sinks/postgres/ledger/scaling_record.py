@@ -9,8 +9,8 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from sinks.postgres.server.connection import connect
+from sinks.postgres.server.database_link import DatabaseLink
 from sinks.postgres.server.naming import application_name
-from sinks.postgres.server.session import Session
 from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.in_doubt import EpochClaim
@@ -40,12 +40,12 @@ class ScalingRecord:
     """
 
     def __init__(self, dsn: str, pipeline: str) -> None:
-        self._session = Session(dsn, application_name=_APPLICATION)
+        self._link = DatabaseLink(dsn, application_name=_APPLICATION)
         self._pipeline = pipeline
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
-        self._session.close()
+        self._link.close()
 
     def read_bounds(self) -> Bounds:
         """Return the operator's bounds; ``NOT_SCALED`` without any.
@@ -53,7 +53,7 @@ class ScalingRecord:
         Raises:
             RetryableError: The server is unreachable.
         """
-        return self._session.run(
+        return self._link.run(
             "reading the bounds of scaling",
             lambda connection: read_bounds(connection, self._pipeline),
         )
@@ -72,7 +72,7 @@ class ScalingRecord:
             executors, batch_offsets = row or (None, None)
             return LastDecided(executors=executors, batch_offsets=batch_offsets)
 
-        return self._session.run("reading the last decision on scaling", read)
+        return self._link.run("reading the last decision on scaling", read)
 
     def record(self, claim: EpochClaim, decision: Decision) -> None:
         """Record a decision, with the figures that it was made from.
@@ -113,7 +113,7 @@ class ScalingRecord:
             "busy": load and load.busy,
             "hot_key_share": load and load.hot_key_share,
         }
-        self._session.run(
+        self._link.run(
             "recording a decision on scaling",
             lambda connection: connection.execute(_SQL["record_decision"], values),
         )

@@ -36,9 +36,9 @@ from sinks.postgres.publish.publish_transaction import (
     VotedBatch,
 )
 from sinks.postgres.server.branch_names import HOME
+from sinks.postgres.server.database_link import DatabaseLink
 from sinks.postgres.server.instants import to_datetime, to_microseconds
 from sinks.postgres.server.naming import application_name, state_table
-from sinks.postgres.server.session import Session
 from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.staging.staging_area import StagingArea
@@ -80,9 +80,9 @@ class PostgresHome(PostgresDecisionLedger):
     ) -> None:
         self._layout = self._asked = layout
         self._run = run
-        self._session = Session(dsn, application_name=application_name(0, 0))
-        self._reading = Session(dsn, application_name=application_name(0, 0))
-        super().__init__(self._session, layout.pipeline)
+        self._link = DatabaseLink(dsn, application_name=application_name(0, 0))
+        self._reading = DatabaseLink(dsn, application_name=application_name(0, 0))
+        super().__init__(self._link, layout.pipeline)
         self.nonce = ""
         self._claim: EpochClaim | None = None
         self._clock = PublishClock()
@@ -155,14 +155,14 @@ class PostgresHome(PostgresDecisionLedger):
             self._staging.create(connection)
             return self._claim.epoch
 
-        epoch = self._session.run("claiming an epoch", claim)
+        epoch = self._link.run("claiming an epoch", claim)
         number = self.claim.pipeline_number
-        for session in (self._session, self._reading):
-            session.application_name = application_name(number, epoch)
+        for link in (self._link, self._reading):
+            link.application_name = application_name(number, epoch)
             # The next transaction opens a connection under that name.
-            session.close()
+            link.close()
         self._buckets = SeenIdBuckets(
-            self._session,
+            self._link,
             pipeline_number=number,
             bucket_seconds=self._layout.bucket_seconds,
         )
@@ -235,7 +235,7 @@ class PostgresHome(PostgresDecisionLedger):
                     },
                 )
 
-        self._session.run("registering positions", register)
+        self._link.run("registering positions", register)
 
     def read_clock_us(self) -> int:
         """Return the server's time, from which the driver takes all instants."""
@@ -275,7 +275,7 @@ class PostgresHome(PostgresDecisionLedger):
         """
         values = {"pipeline": self._layout.pipeline, "sequence": sequence}
         count = _PUBLISH["count_dead_letters"]
-        return self._session.run(
+        return self._link.run(
             "counting dead letters",
             lambda connection: dict(connection.execute(count, values)),
         )
@@ -287,7 +287,7 @@ class PostgresHome(PostgresDecisionLedger):
             RetryableError: The server is unreachable.
         """
         pipeline, branches = self._layout.pipeline, self._layout.branches
-        return self._session.run(
+        return self._link.run(
             "reading the decisions",
             lambda connection: read_decided(connection, pipeline, branches),
         )
@@ -308,7 +308,7 @@ class PostgresHome(PostgresDecisionLedger):
             may_reject=plan.run is None,
         )
         with translated("publishing"):
-            connection = self._session.connected()
+            connection = self._link.connected()
         transaction = PostgresPublishTransaction(
             connection,
             self._layout,
@@ -336,7 +336,7 @@ class PostgresHome(PostgresDecisionLedger):
 
     def close(self) -> None:
         """Close the connections."""
-        self._session.close()
+        self._link.close()
         self._reading.close()
 
     def _read(
@@ -350,7 +350,7 @@ class PostgresHome(PostgresDecisionLedger):
     def _staging_area(self) -> StagingArea:
         """Return the staging of the home itself and of branches in its database."""
         return StagingArea(
-            self._session,
+            self._link,
             layout=self._layout,
             branches=[HOME, *self._layout.branches_in(HOME)],
             claim=self.claim,

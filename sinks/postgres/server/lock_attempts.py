@@ -8,7 +8,7 @@ from collections.abc import Callable
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.session import Session
+from sinks.postgres.server.database_link import DatabaseLink
 
 #: Pause after a failed attempt: a session that reads a whole database does so for
 #: minutes or hours, and each attempt makes all other sessions wait.
@@ -19,14 +19,14 @@ class LockAttempts:
     """Does work that may be postponed, and postpones it while others hold the lock.
 
     Args:
-        session: A session with the database.
+        link: The link to the database.
         clock: Returns seconds since any fixed start.
     """
 
     def __init__(
-        self, session: Session, *, clock: Callable[[], float] = time.monotonic
+        self, link: DatabaseLink, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._session = session
+        self._link = link
         self._clock = clock
         self._not_before: float | None = None
 
@@ -39,7 +39,7 @@ class LockAttempts:
             Whether it was done.
 
         Raises:
-            TallyweirError: As ``Session.run``, for any other failure.
+            TallyweirError: As ``DatabaseLink.run``, for any other failure.
 
         Crash:
             The work is done entirely or not at all.
@@ -58,6 +58,6 @@ class LockAttempts:
                 return False
             return True
 
-        is_done = self._session.run(doing, attempt)
+        is_done = self._link.run(doing, attempt)
         self._not_before = None if is_done else self._clock() + RESPITE_S
         return is_done

@@ -12,9 +12,9 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import Column
+from sinks.postgres.server.database_link import DatabaseLink
 from sinks.postgres.server.lock_attempts import LockAttempts
 from sinks.postgres.server.naming import STAGING_SETS, staging_schema, staging_table
-from sinks.postgres.server.session import Session
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.staging.attempt_register import ATTEMPTS
 from sinks.postgres.staging.staging import (
@@ -37,7 +37,7 @@ class StagingArea:
     """What one driver stages in one database.
 
     Args:
-        session: The ``Session`` that connects to that database.
+        link: The link to that database.
         layout: The pipeline's tables.
         branches: The branches whose rows are staged here.
         claim: The driver's claim.
@@ -46,15 +46,15 @@ class StagingArea:
 
     def __init__(
         self,
-        session: Session,
+        link: DatabaseLink,
         *,
         layout: PipelineLayout,
         branches: Sequence[str],
         claim: EpochClaim,
         is_home: bool,
     ) -> None:
-        self._session = session
-        self._emptying = LockAttempts(session)
+        self._link = link
+        self._emptying = LockAttempts(link)
         self._pipeline_number = claim.pipeline_number
         self._epoch = claim.epoch
         self._tables: dict[str, tuple[Column, ...]] = {}
@@ -130,7 +130,7 @@ class StagingArea:
             epochs = [int(row[0].removeprefix(prefix)) for row in rows]
             return [f"{prefix}{epoch}" for epoch in epochs if epoch < self._epoch]
 
-        for schema in self._session.run("looking for old staging", find):
+        for schema in self._link.run("looking for old staging", find):
             try:
                 self._drop(schema)
             except RetryableError:
@@ -143,7 +143,7 @@ class StagingArea:
                 _SQL["drop_staging"].format(schema=sql.Identifier(schema))
             )
 
-        self._session.run("dropping old staging", drop)
+        self._link.run("dropping old staging", drop)
 
     def _truncate(self, number: int, connection: psycopg.Connection[TupleRow]) -> None:
         tables = sql.SQL(", ").join(

@@ -20,10 +20,10 @@ import json, sys
 from pathlib import Path
 import psutil
 from pyspark.sql.functions import pandas_udf
-from spark_jobs.engine.session import start_session
+from spark_jobs.engine.spark_session import start_spark_session
 from spark_jobs.engine.settings import DriverSettings
 
-spark = start_session(
+spark = start_spark_session(
     DriverSettings(
         kafka_bootstrap="", home_dsn="", databases={}, spark_master="local[2]",
         spark_jars="", class_archive=None, state_directory=Path(sys.argv[1]),

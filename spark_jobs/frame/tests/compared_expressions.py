@@ -20,8 +20,8 @@ import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from spark_jobs.engine.session import start_session
 from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.spark_session import start_spark_session
 from spark_jobs.frame.exact_expressions import TriedExpressions
 from spark_jobs.frame.tests.random_expressions import random_expression, random_rows
 from spark_jobs.frame.tests.reference_expressions import (
@@ -67,7 +67,7 @@ def main(directory: Path, seed: int, expressions: int, rows: int) -> int:
 
 def open_session(directory: Path) -> SparkSession:
     """Start Spark with a driver's settings."""
-    return start_session(
+    return start_spark_session(
         DriverSettings(
             kafka_bootstrap="",
             home_dsn="",

@@ -119,7 +119,7 @@ _OF_TABLES = (
 _PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession
-from spark_jobs.engine import session
+from spark_jobs.engine import spark_session
 from spark_jobs.pipeline import AppendOutput, Pipeline, Rule
 from spark_jobs.pipeline.problems import PipelineError
 from spark_jobs.pipeline.tests.pipelines import SOURCE

@@ -14,7 +14,7 @@ from sinks.postgres.server.sqlstate import translated
 _T = TypeVar("_T")
 
 
-class Session:
+class DatabaseLink:
     """Runs one transaction at a time; only one thread may use it at a time.
 
     Args:

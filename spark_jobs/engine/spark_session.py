@@ -143,7 +143,7 @@ _PATIENCE = {
 }
 
 
-def start_session(
+def start_spark_session(
     settings: DriverSettings, *, name: str, java_options: str = ""
 ) -> SparkSession:
     """Start Spark in this process.
