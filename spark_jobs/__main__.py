@@ -17,8 +17,8 @@ from sinks.postgres.records.driver_log import DriverLog
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.driver.dead_told import ALL_DIED, dead_told
 from spark_jobs.engine.kept_memory import keep_freed_memory
-from spark_jobs.engine.process_log import configure_logging
 from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.spark_log import configure_spark_logging
 from spark_jobs.engine.stop_signals import stop_on_signals
 from spark_jobs.pipeline import load_pipeline
 
@@ -35,7 +35,7 @@ def main() -> int:
     stop = stop_on_signals()
     log = DriverLog()
     try:
-        configure_logging(log.take)
+        configure_spark_logging(log.take)
         keep_freed_memory()
         return _run(arguments.pipeline, log, stop, once=arguments.once)
     except (TallyweirError, ContractError) as error:

@@ -15,8 +15,8 @@ from typing import Any
 from schemas.errors import ContractError
 from sinks.postgres.versions.version_claim import describe_layout
 from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.engine.process_log import configure_logging
 from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.spark_log import configure_spark_logging
 from spark_jobs.pipeline import load_pipeline
 
 
@@ -52,7 +52,7 @@ def describe_version(pipeline_file: Path) -> dict[str, Any]:
 def main() -> int:
     """Describe the version of a file; the exit code is 0 unless it has a mistake."""
     try:
-        configure_logging()
+        configure_spark_logging()
         description = describe_version(Path(sys.argv[1]))
     except (TallyweirError, ContractError) as error:
         sys.stderr.write("\n".join(describe_error(error)) + "\n")

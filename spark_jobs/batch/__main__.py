@@ -13,8 +13,8 @@ from schemas.errors import ContractError
 from sinks.protocol.batch_run import BatchRun, Disposition
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.driver.dead_told import ALL_DIED, dead_told
-from spark_jobs.engine.process_log import configure_logging
 from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.spark_log import configure_spark_logging
 from spark_jobs.engine.stop_signals import end_on_interrupt
 from spark_jobs.pipeline import load_pipeline
 
@@ -34,7 +34,7 @@ def main() -> int:
     arguments = parser.parse_args()
     end_on_interrupt(_TOLD)
     try:
-        configure_logging()
+        configure_spark_logging()
         return _execute(arguments)
     except (TallyweirError, ContractError) as error:
         if arguments.debug:

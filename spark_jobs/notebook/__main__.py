@@ -12,8 +12,8 @@ import structlog
 from schemas.errors import ContractError
 from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.engine.process_log import configure_logging
 from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.spark_log import configure_spark_logging
 from spark_jobs.pipeline import load_pipeline
 
 
@@ -30,7 +30,7 @@ def main() -> int:
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args()
     try:
-        configure_logging()
+        configure_spark_logging()
         _capture(arguments)
     except (TallyweirError, ContractError) as error:
         if arguments.debug:

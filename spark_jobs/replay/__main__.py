@@ -15,8 +15,8 @@ import structlog
 from schemas.errors import ContractError
 from sinks.postgres.audit.replay.replay_receipt import ReplayReceipt
 from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.engine.process_log import configure_logging
 from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.spark_log import configure_spark_logging
 from spark_jobs.pipeline import load_pipeline
 
 _INTERRUPTED = 130
@@ -31,7 +31,7 @@ def main() -> int:
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        configure_logging()
+        configure_spark_logging()
         receipt = _replay(arguments.pipeline, arguments.since)
     except (TallyweirError, ContractError) as error:
         if arguments.debug:

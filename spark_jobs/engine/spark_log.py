@@ -1,4 +1,4 @@
-"""Configure the log of a driver or a batch run."""
+"""Configure the log of a process that runs Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import structlog
 from sinks import process_log
 
 
-def configure_logging(
+def configure_spark_logging(
     keep: Callable[[Mapping[str, Any]], None] = lambda _line: None,
 ) -> None:
     """Log one line per event to stderr: readable text on a terminal, otherwise JSON.
