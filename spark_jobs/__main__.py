@@ -16,8 +16,8 @@ from sinks.metrics_endpoint import serve_metrics
 from sinks.postgres.records.driver_log import DriverLog
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.driver.dead_told import ALL_DIED, dead_told
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.kept_memory import keep_freed_memory
-from spark_jobs.engine.settings import DriverSettings
 from spark_jobs.engine.spark_log import configure_spark_logging
 from spark_jobs.engine.stop_signals import stop_on_signals
 from spark_jobs.pipeline import load_pipeline

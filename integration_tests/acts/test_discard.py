@@ -25,8 +25,8 @@ from integration_tests.ledger_scenario import PIPELINE, LedgerScenario, failed
 from services.cli.app import build_app
 from sinks.postgres import steering
 from sinks.postgres.audit import verify
-from sinks.postgres.steering.copied_rows import COPIED, NOT_COPIED
 from sinks.postgres.steering.discard import EMPTIED
+from sinks.postgres.steering.forked_rows import COPIED, NOT_COPIED
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 Connection = psycopg.Connection[TupleRow]

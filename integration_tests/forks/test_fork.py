@@ -25,7 +25,7 @@ from services.cli.app import build_app
 from sinks.postgres import steering
 from sinks.postgres.audit import explain, verify
 from sinks.postgres.steering import ActRequest, Fork, OutputDiff, Switch
-from sinks.postgres.steering.copied_rows import COPIED, NOT_COPIED
+from sinks.postgres.steering.forked_rows import COPIED, NOT_COPIED
 from sinks.postgres.tables.shadow_tables import check_tables_kept, read_shadow_tables
 from sinks.protocol.errors import ConfigurationError, RetryableError
 

@@ -26,7 +26,7 @@ from schemas.event_contracts import EventContract, EventContracts
 from schemas.formats.avro.column_decoder import ColumnDecoder
 from schemas.formats.avro.wire_format import HEADER_BYTES, split
 from schemas.tests.strategies import FLAT_TYPES, Json, contract_of
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.spark_session import start_spark_session
 from spark_jobs.frame.event_frame import EventFrameRecipe
 from spark_jobs.pipeline import AppendOutput, HeaderId, Pipeline, Source

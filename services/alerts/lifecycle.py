@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from services.alerts.alert_rule import AlertRule
 from services.alerts.observation import Observation
-from services.alerts.rule import Rule
 from sinks.postgres.alerting.alert import Alert
 
 #: How old the text of an alert may be before it is written again although nothing else
@@ -36,7 +36,7 @@ class Changes:
 
 
 def follow(
-    name: str, rule: Rule, seen: Observation, former: Alert | None
+    name: str, rule: AlertRule, seen: Observation, former: Alert | None
 ) -> Alert | None:
     """Return an alert's next state; None for no alert.
 
@@ -75,7 +75,7 @@ def follow(
 
 
 def find_changes(
-    rules: Mapping[str, Rule],
+    rules: Mapping[str, AlertRule],
     observations: Iterable[Observation],
     lasting: Mapping[UUID, Alert],
     now: datetime,
@@ -115,7 +115,7 @@ def find_changes(
     return Changes(begun=begun, changed=changed, ended=ended)
 
 
-def _news(rule: Rule, former: Alert | None, following: Alert) -> Sequence[str]:
+def _news(rule: AlertRule, former: Alert | None, following: Alert) -> Sequence[str]:
     """Return the channels to tell that an alert has begun to fire."""
     was_firing = former is not None and former.fired_at is not None
     return () if following.fired_at is None or was_firing else rule.channels

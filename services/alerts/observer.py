@@ -9,9 +9,14 @@ from datetime import datetime, timedelta
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
+from services.alerts.alert_rule import (
+    AlertRule,
+    DeadLetters,
+    OverBudget,
+    RetentionHeadroom,
+)
 from services.alerts.observation import Observation
 from services.alerts.retention import KafkaRetention
-from services.alerts.rule import DeadLetters, OverBudget, RetentionHeadroom, Rule
 from services.kafka.source_lag import lags_of
 from services.kafka.topic_positions import positions_of, read_positions
 from sinks.postgres.alerting.pipeline_facts import PipelineFacts, read_pipeline_facts
@@ -52,7 +57,7 @@ class Observer:
         rules: The rules that judge the observations.
     """
 
-    def __init__(self, bootstrap: str, rules: Iterable[Rule]) -> None:
+    def __init__(self, bootstrap: str, rules: Iterable[AlertRule]) -> None:
         self._bootstrap = bootstrap
         self._rules = tuple(rules)
         self._retention = KafkaRetention(bootstrap)

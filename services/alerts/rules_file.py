@@ -15,7 +15,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import ErrorDetails
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from services.alerts.rule import AnyRule, Duration, Rule
+from services.alerts.alert_rule import AlertRule, AnyRule, Duration
 from sinks.protocol.errors import ConfigurationError
 
 FILE_BYTES_MAX = 1_000_000
@@ -245,9 +245,9 @@ def _known_keys(at: Sequence[int | str]) -> Sequence[str]:
     return [aliases.get(one.name, one.name) for one in fields(kind)]
 
 
-def _conditions() -> Mapping[str, type[Rule]]:
-    found: dict[str, type[Rule]] = {}
-    for kind in Rule.__subclasses__():
+def _conditions() -> Mapping[str, type[AlertRule]]:
+    found: dict[str, type[AlertRule]] = {}
+    for kind in AlertRule.__subclasses__():
         found[TypeAdapter(kind).json_schema()["properties"]["when"]["const"]] = kind
     return found
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from services.alerts.alert_metrics import AlertMetrics
+from services.alerts.alert_rule import AlertRule
 from services.alerts.channel import Channel
 from services.alerts.lifecycle import find_changes
 from services.alerts.observer import Observer
-from services.alerts.rule import Rule
 from sinks.postgres.alerting.alert import Alert, Notification, Severity
 from sinks.postgres.alerting.alert_book import AlertBook
 from sinks.protocol.errors import TallyweirError
@@ -43,7 +43,7 @@ class AlertTenure:
         self,
         book: AlertBook,
         observer: Observer,
-        rules: Mapping[str, Rule],
+        rules: Mapping[str, AlertRule],
         channels: Mapping[str, Channel],
         metrics: AlertMetrics,
         *,

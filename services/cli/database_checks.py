@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 from services.cli.check import Check
 from services.process.endpoints import launcher, shown_dsn
 from sinks.postgres.audit.status.branch_needs import BranchNeeds, read_branch_needs
-from sinks.postgres.audit.status.in_doubt import HomeClaims, read_claims
+from sinks.postgres.audit.status.branches_in_doubt import HomeClaims, read_claims
 from sinks.postgres.branches.preflight import (
     check_distinct,
     check_owner,

@@ -19,7 +19,7 @@ from sinks.protocol.errors import ConfigurationError, TallyweirError
 from sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts, InDoubtVerdict
 
 if TYPE_CHECKING:
-    from sinks.postgres.audit.status.in_doubt import (
+    from sinks.postgres.audit.status.branches_in_doubt import (
         Evidence,
         HomeClaims,
         PreparedBranch,
@@ -107,7 +107,7 @@ def find_in_doubt(databases: Mapping[str, str]) -> Findings:
     Raises:
         TallyweirError: The home database does not answer.
     """
-    from sinks.postgres.audit.status.in_doubt import (
+    from sinks.postgres.audit.status.branches_in_doubt import (
         list_prepared,
         read_claims,
         read_evidence,
@@ -194,7 +194,7 @@ def check_may_finish(
 
 def _finish(text: str, wanted: InDoubtVerdict) -> None:
     from services.process.endpoints import find_databases
-    from sinks.postgres.audit.status.in_doubt import list_prepared, read_claims
+    from sinks.postgres.audit.status.branches_in_doubt import list_prepared, read_claims
     from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
     from sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
     from sinks.postgres.server.branch_names import HOME

@@ -135,7 +135,7 @@ def versions(
     """List a pipeline's versions, the newest first: that one is in force."""
     from services.cli.pipeline_name import pipeline_name
     from services.cli.plan_report import say_versions
-    from services.operate.steering.pipeline_versions import versions_json
+    from services.operate.steering.versions_json import versions_json
     from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect

@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.ingest.event_ids import NamedEvent
 from services.ingest.kafka_sender import Delivery
+from services.ingest.scoped_ids import NamedEvent
 from services.process.refusals import RefusedError
 
 ACCEPTED_STATUS = 202

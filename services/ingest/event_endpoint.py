@@ -20,7 +20,6 @@ from services.ingest.answers import (
     single_answer,
 )
 from services.ingest.event_forms import ReadEvents, read_events
-from services.ingest.event_ids import NamedEvent
 from services.ingest.kafka_sender import Delivery, KafkaSender
 from services.ingest.key_file import KeyFile
 from services.ingest.metrics import ACCEPTED, REFUSED, UNKNOWN, IngestMetrics
@@ -31,6 +30,7 @@ from services.ingest.request_body import (
     read_body,
 )
 from services.ingest.request_head import RequestHead
+from services.ingest.scoped_ids import NamedEvent
 from services.ingest.served_topics import ServedTopic, require_served
 from services.process.hashed_secrets import utc_now
 from services.process.http_server import LEFT_BYTES_MAX

@@ -9,13 +9,13 @@ from services.ingest.cloud_events import (
     attributes_of_headers,
     take_structured,
 )
-from services.ingest.event_ids import NamedEvent, name_event
 from services.ingest.request_head import (
     AVRO,
     CLOUD_EVENT,
     CLOUD_EVENT_BATCH,
     RequestHead,
 )
+from services.ingest.scoped_ids import NamedEvent, name_event
 from services.ingest.served_topics import ServedTopic
 from services.ingest.strict_json import parse_json
 from services.process.refusals import RefusedError

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from services.ingest.event_ids import NamedEvent
+from services.ingest.scoped_ids import NamedEvent
 from services.kafka.topics import SILENT_LOG
 from sinks.kafka_settings import client_config
 

@@ -22,13 +22,13 @@ from schemas.schema_tree import (
     Sequence,
 )
 from services.ingest.event_forms import EVENTS_MAX
-from services.ingest.event_ids import ID_BYTES_MAX
 from services.ingest.request_head import (
     AVRO,
     CLOUD_EVENT,
     CLOUD_EVENT_BATCH,
     JSON,
 )
+from services.ingest.scoped_ids import ID_BYTES_MAX
 from services.ingest.served_topics import ServedTopic
 
 Json = dict[str, object]

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_json
 
 from services.ingest.request_body import ClientGoneError, read_body
-from services.monitor.acts import ACTS, Act, ActCall, Arguments
+from services.monitor.acts import ACTS, ActCall, ActKind, Arguments
 from services.monitor.event_copies import (
     copies_json,
     read_from_kafka,
@@ -196,7 +196,7 @@ class GuardedPaths:
             # Show what the home database has even if Kafka does not answer.
             return None
 
-    def _do(self, act: Act, pipeline: str, asked: AskedAct, name: str) -> list[str]:
+    def _do(self, act: ActKind, pipeline: str, asked: AskedAct, name: str) -> list[str]:
         """Run an act to its end, even if the browser stops waiting for the answer."""
         arguments = Arguments(act.fields, asked.arguments)
         with connect(

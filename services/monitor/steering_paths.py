@@ -16,8 +16,8 @@ from services.kafka.pipeline_offsets import compare_offsets, read_stored_offsets
 from services.monitor.guard import Guard
 from services.monitor.home_reader import HomeReader
 from services.monitor.tokens import Role
-from services.operate.steering.pipeline_versions import planned_versions
 from services.operate.steering.scaling_bounds import bounds_told
+from services.operate.steering.versions_json import planned_versions
 from sinks.postgres import audit, steering
 
 _ACTS_MAX = 500

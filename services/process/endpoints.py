@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.local.embedded.class_archive import class_archive
+from services.local.embedded.archived_classes import class_archive
 from services.local.embedded.jars import spark_jars
 from services.local.embedded.java import java_home
 from services.local.embedded.state_directory import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from services.resolver.one_branch import OneBranch, OneDecision
-from sinks.postgres.audit.status.in_doubt import (
+from sinks.postgres.audit.status.branches_in_doubt import (
     Evidence,
     HomeClaims,
     PreparedBranch,

@@ -13,7 +13,7 @@ from schemas.errors import ContractError
 from sinks.protocol.batch_run import BatchRun, Disposition
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.driver.dead_told import ALL_DIED, dead_told
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.spark_log import configure_spark_logging
 from spark_jobs.engine.stop_signals import end_on_interrupt
 from spark_jobs.pipeline import load_pipeline
@@ -50,7 +50,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     from spark_jobs.batch.bounded_input import BoundedInput  # noqa: PLC0415
     from spark_jobs.batch.file_source import open_files  # noqa: PLC0415
     from spark_jobs.batch.kafka_ranges import open_ranges, parse_ranges  # noqa: PLC0415
-    from spark_jobs.batch.run import RunExecution  # noqa: PLC0415
+    from spark_jobs.batch.run_execution import RunExecution  # noqa: PLC0415
     from spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
     from spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 

@@ -20,7 +20,7 @@ from sinks.protocol.publisher import Publisher
 from sinks.seen_ids.claim_holder import ClaimHolder
 from spark_jobs.batches.driver_stage import SMALL_BATCH_BYTES, DriverStage
 from spark_jobs.batches.stage_jobs import StageJobs
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.spark_session import start_spark_session
 from spark_jobs.frame.event_frame import EventFrameRecipe
 from spark_jobs.frame.lookups import Lookups, Reader, lookup_readers

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro
 
 from schemas.contract import load_contract
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.spark_session import start_spark_session
 
 _STATE_STORE = (

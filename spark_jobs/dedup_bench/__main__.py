@@ -30,8 +30,8 @@ from spark_jobs.dedup_bench.ids_driver import (
     started_ids_driver,
 )
 from spark_jobs.dedup_bench.numbered_events import TASKS, EventTimes
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.kept_memory import keep_freed_memory
-from spark_jobs.engine.settings import DriverSettings
 
 _MICRO = 1_000_000
 

@@ -34,7 +34,7 @@ from spark_jobs.dedup_bench.numbered_events import (
     Question,
     questions_of,
 )
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.tables.layout_builder import SHARDS
 from spark_jobs.task.id_claims import opened_id_claims, terms_of
 from spark_jobs.task.staged_rows import write_runs

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sinks.seen_ids.id_hash import FINGERPRINT_BYTES, to_bytes
 from sinks.seen_ids.ordering import I64Array
 from spark_jobs.dedup_bench.numbered_events import EVENT_TIMES, ids_of
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.spark_session import start_spark_session
 
 _STATE_STORE = "spark.sql.streaming.stateStore"

@@ -42,13 +42,13 @@ from spark_jobs.batches.prepared_pipeline import (
 )
 from spark_jobs.driver.dead_letter_watch import DeadLetterWatch
 from spark_jobs.driver.dead_told import dead_told
-from spark_jobs.driver.drain import PipelineDrain
 from spark_jobs.driver.driver_metrics import DriverMetrics
 from spark_jobs.driver.held_pipeline import await_nobody_holds
 from spark_jobs.driver.own_claims import OwnClaims
+from spark_jobs.driver.pipeline_drain import PipelineDrain
 from spark_jobs.driver.version_watch import VersionWatch
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.kept_memory import leave_lasting_objects
-from spark_jobs.engine.settings import DriverSettings
 from spark_jobs.engine.spark_failure import query_failed
 from spark_jobs.pipeline import Pipeline
 from spark_jobs.scaling.scaler import Scaler, open_scaler

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.scratch_directory import scratch_directory
-from spark_jobs.engine.settings import DriverSettings
 
 
 def quoted(option: str) -> str:

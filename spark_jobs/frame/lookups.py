@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.tables.lookup_table import read_lookup_table
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.frame.enrichment_join import LookupCopy
 from spark_jobs.frame.lookup_rows import (
     VALID_FROM,

@@ -18,7 +18,7 @@ Kafka or to a database of the pipeline.
 from __future__ import annotations
 
 from spark_jobs.notebook.captured_slice import CapturedSlice, open_slice
-from spark_jobs.notebook.comparison import Comparison
+from spark_jobs.notebook.compared_results import Comparison
 from spark_jobs.notebook.dry_publish import DryPublish
 from spark_jobs.notebook.stages import Stages
 

@@ -12,7 +12,7 @@ import structlog
 from schemas.errors import ContractError
 from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.spark_log import configure_spark_logging
 from spark_jobs.pipeline import load_pipeline
 

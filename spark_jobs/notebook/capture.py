@@ -33,7 +33,7 @@ from sinks.protocol.recovery import BrokerPosition, check_topic_identity
 from spark_jobs.batch.file_source import FileSource
 from spark_jobs.batch.kafka_ranges import check_held
 from spark_jobs.batches.prepared_pipeline import PipelineFiles
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.spark_session import start_spark_session
 from spark_jobs.frame.lookup_rows import copied_columns
 from spark_jobs.frame.lookups import lookup_readers

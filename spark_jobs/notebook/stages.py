@@ -35,9 +35,9 @@ from spark_jobs.batches.prepared_pipeline import (
     read_pipeline_files,
 )
 from spark_jobs.batches.stage_jobs import StageJobs
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.notebook.captured_slice import CapturedSlice
-from spark_jobs.notebook.comparison import Comparison
+from spark_jobs.notebook.compared_results import Comparison
 from spark_jobs.notebook.dry_publish import DryPublish
 from spark_jobs.notebook.judged_events import JudgedEvents, judge_events
 from spark_jobs.notebook.shown_table import as_frame

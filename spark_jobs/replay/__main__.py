@@ -15,7 +15,7 @@ import structlog
 from schemas.errors import ContractError
 from sinks.postgres.audit.replay.replay_receipt import ReplayReceipt
 from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.spark_log import configure_spark_logging
 from spark_jobs.pipeline import load_pipeline
 

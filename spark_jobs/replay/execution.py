@@ -40,7 +40,6 @@ from spark_jobs.batch.upsert import correcting
 from spark_jobs.batches.prepared_pipeline import ClaimedDatabases, PreparedPipeline
 from spark_jobs.batches.stage_jobs import StageJobs
 from spark_jobs.replay.former_ids import FormerIds
-from spark_jobs.replay.progress import Progress
 from spark_jobs.replay.recorded_claims import RecordedClaims
 from spark_jobs.replay.recorded_plan import (
     RecordedPlan,
@@ -48,6 +47,7 @@ from spark_jobs.replay.recorded_plan import (
     closes,
     recorded_plan,
 )
+from spark_jobs.replay.replay_progress import ReplayProgress
 from spark_jobs.source.kafka_source import read_ranges
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.tables.layout_builder import SHARDS
@@ -81,7 +81,7 @@ class Execution:
     batches: Sequence[RecordedBatch]
     knows_state: bool
     former: FormerIds | None
-    progress: Progress
+    progress: ReplayProgress
     watermarks: ComparedPart = field(
         default_factory=lambda: ComparedPart(name=WATERMARKS)
     )

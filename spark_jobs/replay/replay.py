@@ -45,15 +45,15 @@ from spark_jobs.batches.prepared_pipeline import (
     PreparedPipeline,
     prepare_pipeline,
 )
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.scratch_directory import scratch_directory
-from spark_jobs.engine.settings import DriverSettings
 from spark_jobs.engine.spark_session import start_spark_session
 from spark_jobs.frame.lookups import lookup_readers
 from spark_jobs.pipeline import definition_hash
 from spark_jobs.replay.coverage import find_beginning, topics_read
 from spark_jobs.replay.execution import Execution
 from spark_jobs.replay.former_ids import FormerIds, opened_former_ids
-from spark_jobs.replay.progress import Progress
+from spark_jobs.replay.replay_progress import ReplayProgress
 from spark_jobs.replay.undetermined import Undetermined
 from spark_jobs.source.kafka_admin import KafkaAdmin
 from spark_jobs.tables.scratch_home import ScratchHome
@@ -210,7 +210,7 @@ class _Comparison:
             batches=batches,
             knows_state=self._knows_state,
             former=former,
-            progress=Progress(
+            progress=ReplayProgress(
                 len(batches), sum(b.records for b in batches), self.replay.tell
             ),
         )

@@ -20,7 +20,7 @@ from sinks.postgres.tables.table_definition import (
 )
 from sinks.protocol.errors import ConfigurationError
 from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, SCRATCH_DSN_VARIABLE
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.pipeline import Pipeline
 
 

@@ -23,7 +23,7 @@ from sinks.seen_ids.claim_holder import ClaimHolder, OpenView, RoundTerms
 from sinks.seen_ids.claim_server import Address, ClaimServer, connection_secret
 from sinks.seen_ids.held_batches import HeldBatches
 from sinks.seen_ids.segment import Columns, SegmentView
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 
 #: Lower than every bucket: nothing has expired while there is no watermark.
 _BEFORE_ALL_BUCKETS = -(2**62)

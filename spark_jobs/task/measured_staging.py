@@ -23,8 +23,8 @@ from sinks.protocol.samples import (
 from sinks.step_clock import StepClock
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.task.classified_events import BoolArray, ClassifiedEvents
-from spark_jobs.task.hot_keys import find_hot_keys
 from spark_jobs.task.sampling import Sampling, sample_events, sample_staged
+from spark_jobs.task.staged_hot_keys import find_hot_keys
 from spark_jobs.task.verdicts import Rules
 
 #: The step that copies rows to staging, including its COMMIT.

@@ -50,10 +50,10 @@ from spark_jobs.task.classified_events import (
 )
 from spark_jobs.task.doubled_positions import check_positions_differ
 from spark_jobs.task.event_ages import ages_of
-from spark_jobs.task.hot_keys import hide_keys
 from spark_jobs.task.measured_staging import MeasuredStaging
 from spark_jobs.task.reported_columns import figures_of
 from spark_jobs.task.sampling import Sampling
+from spark_jobs.task.staged_hot_keys import hide_keys
 from spark_jobs.task.staged_rows import StagedRows
 from spark_jobs.task.task_worker import TaskWorker, this_process
 from spark_jobs.task.verdicts import Case, KnownIds, Rules

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.alerts.lifecycle import REFRESH, find_changes, follow
-from services.alerts.observation import Observation
-from services.alerts.rule import (
+from services.alerts.alert_rule import (
+    AlertRule,
     DeadLetters,
     DriverGone,
     Freshness,
@@ -23,9 +22,10 @@ from services.alerts.rule import (
     OverBudget,
     PausedTooLong,
     RetentionHeadroom,
-    Rule,
     Stall,
 )
+from services.alerts.lifecycle import REFRESH, find_changes, follow
+from services.alerts.observation import Observation
 from services.operate.cost.prices import Budget, Prices
 from sinks.postgres.alerting.alert import Alert, Severity
 from sinks.postgres.audit import Usage
@@ -81,7 +81,7 @@ def _at(minutes: float, **values: object) -> Observation:
     return replace(_QUIET, observed_at=observed_at, **values)  # type: ignore[arg-type]
 
 
-def _follow_all(rule: Rule, seen: Iterable[Observation]) -> list[Alert | None]:
+def _follow_all(rule: AlertRule, seen: Iterable[Observation]) -> list[Alert | None]:
     """Follow one rule through observations in order."""
     alert: Alert | None = None
     states = []
@@ -212,7 +212,7 @@ def test_growth_that_fired_ends_when_the_backlog_is_back_to_where_it_began() -> 
     ],
 )
 def test_each_condition_holds_beyond_its_threshold_only(
-    rule: Rule,
+    rule: AlertRule,
     quiet: dict[str, object],
     holds: dict[str, object],
     unknown: dict[str, object] | None,
@@ -258,7 +258,7 @@ class _Book:
     delivered: list[tuple[str, str]] = field(default_factory=list)
     writes: int = 0
 
-    def look(self, rules: dict[str, Rule], *seen: Observation) -> None:
+    def look(self, rules: dict[str, AlertRule], *seen: Observation) -> None:
         changes = find_changes(rules, seen, self.alerts, seen[0].observed_at)
         for alert, channels in changes.begun:
             self.writes += 1
@@ -278,7 +278,7 @@ class _Book:
 def test_whom_it_concerns_is_told_once_when_it_fires_and_once_when_it_ends() -> None:
     """However often somebody looks in between."""
     book = _Book()
-    rules: dict[str, Rule] = {"stalled": _STALL}
+    rules: dict[str, AlertRule] = {"stalled": _STALL}
     for minutes in range(20):
         book.look(rules, _at(minutes, lag=3))
     assert [("firing", "ops")] == book.delivered
@@ -309,7 +309,7 @@ def test_an_alert_ends_with_its_rule_or_its_pattern() -> None:
 def test_pipelines_and_rules_do_not_mix() -> None:
     """Each pair has an alert of its own."""
     book = _Book()
-    rules: dict[str, Rule] = {
+    rules: dict[str, AlertRule] = {
         "old": _OLD,
         "older": replace(_OLD, severity=Severity.PAGE),
     }

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from services.alerts.alert_rule import Stall
 from services.alerts.channels import make_channels
 from services.alerts.email_channel import EmailChannel
-from services.alerts.rule import Stall
 from services.alerts.rules_file import read_rules
 from services.alerts.webhook import Webhook
 from services.local.embedded.state_directory import ROOT

@@ -8,7 +8,7 @@ import pytest
 from psycopg import sql
 
 from services.cli.plan_report import say_plan, say_versions
-from services.operate.steering.pipeline_versions import versions_json
+from services.operate.steering.versions_json import versions_json
 from sinks.postgres.versions.pipeline_versions import PipelineVersion
 from sinks.postgres.versions.version_plan import (
     Change,

@@ -12,7 +12,6 @@ import pytest
 
 from services.ingest.api_keys import make_key
 from services.ingest.event_endpoint import EventEndpoint
-from services.ingest.event_ids import NamedEvent
 from services.ingest.kafka_sender import Delivery, KafkaSender
 from services.ingest.key_file import API_KEYS, KeyFile
 from services.ingest.metrics import IngestMetrics
@@ -24,6 +23,7 @@ from services.ingest.request_body import (
     Room,
     read_body,
 )
+from services.ingest.scoped_ids import NamedEvent
 from services.ingest.tests.served import BY_FIELD, page_view
 from services.process.hashed_secrets import add_secret
 from services.process.refusals import RefusedError

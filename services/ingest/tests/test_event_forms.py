@@ -9,8 +9,8 @@ import pytest
 
 from schemas.formats.avro.wire_format import split
 from services.ingest.event_forms import EVENTS_MAX, ReadEvents, read_events
-from services.ingest.event_ids import NamedEvent
 from services.ingest.request_head import RequestHead
+from services.ingest.scoped_ids import NamedEvent
 from services.ingest.served_topics import ServedTopic
 from services.ingest.tests.served import BY_CE_ID, BY_FIELD, page_view
 from services.process.refusals import RefusedError

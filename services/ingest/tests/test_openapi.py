@@ -8,8 +8,8 @@ import re
 import pytest
 
 from schemas.tests.strategies import NESTED
-from services.ingest.event_ids import name_event
 from services.ingest.openapi import describe_service, event_schema, render_page
+from services.ingest.scoped_ids import name_event
 from services.ingest.tests.served import BY_FIELD, page_view
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from services.monitor.acts.act import AT_WORK, UNCHANGED, Act, ActCall
+from services.monitor.acts.act_kind import AT_WORK, UNCHANGED, ActCall, ActKind
 from services.monitor.acts.fields import REASON, ActField, FieldKind
 from services.operate.redrive.record_name import parse_record
 from services.operate.redrive.redriver import redrive
@@ -98,7 +98,7 @@ def _bound(name: str, label: str, hint: str = "") -> ActField:
 
 
 FLOW = (
-    Act(
+    ActKind(
         name="pause",
         title="Pause",
         command="pause",
@@ -106,7 +106,7 @@ FLOW = (
         fields=(REASON,),
         do=_pause,
     ),
-    Act(
+    ActKind(
         name="resume",
         title="Resume",
         command="resume",
@@ -114,7 +114,7 @@ FLOW = (
         fields=(),
         do=_resume,
     ),
-    Act(
+    ActKind(
         name="drain",
         title="Drain",
         command="drain",
@@ -130,7 +130,7 @@ FLOW = (
         ),
         do=_drain,
     ),
-    Act(
+    ActKind(
         name="redrive",
         title="Send again",
         command="dead-letters redrive",
@@ -143,7 +143,7 @@ FLOW = (
         ),
         do=_redrive,
     ),
-    Act(
+    ActKind(
         name="scale",
         title="Set bounds",
         command="scale",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.monitor.acts.act import UNCHANGED, Act, ActCall
+from services.monitor.acts.act_kind import UNCHANGED, ActCall, ActKind
 from services.monitor.acts.fields import REASON, ActField, FieldKind
 from services.monitor.tokens import Role
 from services.operate.steering.fork_report import discard_told, fork_told, switch_told
@@ -70,7 +70,7 @@ def _discard(call: ActCall) -> Sequence[str]:
 
 
 REPLACEMENT = (
-    Act(
+    ActKind(
         name="rollback",
         title="Roll back",
         command="rollback",
@@ -80,7 +80,7 @@ REPLACEMENT = (
         ),
         do=_rollback,
     ),
-    Act(
+    ActKind(
         name="fork",
         title="Fork",
         command="fork",
@@ -95,14 +95,14 @@ REPLACEMENT = (
         ),
         do=_fork,
     ),
-    Act(
+    ActKind(
         name="switch",
         title="Switch",
         command="switch",
         fields=(ActField(name="fork", label="Fork", is_fixed=True), REASON),
         do=_switch,
     ),
-    Act(
+    ActKind(
         name="discard",
         title="Discard",
         command="discard",

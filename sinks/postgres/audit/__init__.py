@@ -20,6 +20,14 @@ from sinks.postgres.audit.status.acts import (
     read_acts,
     read_forks,
 )
+from sinks.postgres.audit.status.batch_costs import (
+    CustomFigures,
+    HotKey,
+    StateSize,
+    read_bottleneck,
+    read_evidence,
+    read_reported,
+)
 from sinks.postgres.audit.status.batches import (
     LedgerBatch,
     SlotOfTime,
@@ -44,14 +52,6 @@ from sinks.postgres.audit.status.kept_samples import (
     KeptSamples,
     read_samples,
 )
-from sinks.postgres.audit.status.measures import (
-    CustomFigures,
-    HotKey,
-    StateSize,
-    read_bottleneck,
-    read_evidence,
-    read_reported,
-)
 from sinks.postgres.audit.status.output_tables import OutputTable, read_output_tables
 from sinks.postgres.audit.status.overview import PipelineSummary, read_overview
 from sinks.postgres.audit.status.progress import (
@@ -64,7 +64,11 @@ from sinks.postgres.audit.status.progress import (
     read_status,
 )
 from sinks.postgres.audit.status.receipt_note import KeptReceipt, note_receipt
-from sinks.postgres.audit.status.scaling import RecordedDecision, Scaling, read_scaling
+from sinks.postgres.audit.status.scaling_state import (
+    RecordedDecision,
+    Scaling,
+    read_scaling,
+)
 from sinks.postgres.audit.status.usage import OutputUsage, StepUsage, Usage, read_usage
 from sinks.postgres.audit.status.waiting import Waiting, WaitingWindows, read_waiting
 from sinks.postgres.audit.verification import verify

@@ -19,7 +19,7 @@ from sinks.postgres.audit.audited_databases import (
     connect_databases,
     databases_of,
 )
-from sinks.postgres.audit.status.in_doubt import list_prepared
+from sinks.postgres.audit.status.branches_in_doubt import list_prepared
 from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,

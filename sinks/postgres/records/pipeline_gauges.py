@@ -12,7 +12,7 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.status.measures import CATALOG, read_state_sizes
+from sinks.postgres.audit.status.batch_costs import CATALOG, read_state_sizes
 from sinks.postgres.ledger.audited_pipeline import (
     fetch,
     fetch_one,

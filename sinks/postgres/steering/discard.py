@@ -39,7 +39,7 @@ from sinks.postgres.server.naming import (
 from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.act import ActRequest, check_reason, hold_snapshots
-from sinks.postgres.steering.copied_rows import COPIED, NOT_COPIED
+from sinks.postgres.steering.forked_rows import COPIED, NOT_COPIED
 from sinks.postgres.steering.offset_reset import check_nothing_in_doubt
 from sinks.postgres.steering.snapshot import (
     Snapshot,

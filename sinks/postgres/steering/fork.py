@@ -35,7 +35,7 @@ from sinks.postgres.server.naming import revisions_table
 from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.act import ActRequest, check_reason
-from sinks.postgres.steering.copied_rows import (
+from sinks.postgres.steering.forked_rows import (
     COPIED,
     Copy,
     PresentTables,

@@ -20,8 +20,8 @@ from sinks.postgres.server.columns import table_identifier
 from sinks.postgres.server.naming import revisions_table, state_table
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.steering.act import ActRequest, acting
-from sinks.postgres.steering.copied_rows import OUTPUT_COLUMNS, bare_name
 from sinks.postgres.steering.fork import shadow_of
+from sinks.postgres.steering.forked_rows import OUTPUT_COLUMNS, bare_name
 from sinks.postgres.steering.left_behind import left_behind
 from sinks.postgres.steering.renamed_definitions import rename_definitions
 from sinks.postgres.tables.foreign_code import hold_tables

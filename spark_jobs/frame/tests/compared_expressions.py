@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.spark_session import start_spark_session
 from spark_jobs.frame.exact_expressions import TriedExpressions
 from spark_jobs.frame.tests.random_expressions import random_expression, random_rows

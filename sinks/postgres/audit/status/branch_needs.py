@@ -10,7 +10,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.status.in_doubt import HomeClaims
+from sinks.postgres.audit.status.branches_in_doubt import HomeClaims
 from sinks.postgres.ledger.audited_pipeline import fetch, snapshot
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.server.branch_names import HOME

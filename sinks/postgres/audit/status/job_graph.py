@@ -17,7 +17,7 @@ from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
 from sinks.diagnosis.step_figures import PartFigures, StepFigures
-from sinks.postgres.audit.status.measures import (
+from sinks.postgres.audit.status.batch_costs import (
     CustomFigures,
     HotKey,
     StateSize,

@@ -61,7 +61,7 @@ _AT_ONCE = timedelta()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule(abc.ABC):
+class AlertRule(abc.ABC):
     """One rule of the rules file.
 
     Attributes:
@@ -97,7 +97,7 @@ class Rule(abc.ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Freshness(Rule):
+class Freshness(AlertRule):
     """The newest committed event is older than it should be."""
 
     when: Literal["freshness"]
@@ -116,7 +116,7 @@ class Freshness(Rule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LagGrowth(Rule):
+class LagGrowth(AlertRule):
     """The lag is above the limit, and not below the mark: the lag when it began."""
 
     when: Literal["lag_growth"]
@@ -138,7 +138,7 @@ class LagGrowth(Rule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetters(Rule):
+class DeadLetters(AlertRule):
     """Too many of the records read are dead."""
 
     when: Literal["dead_letters"]
@@ -159,7 +159,7 @@ class DeadLetters(Rule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stall(Rule):
+class Stall(AlertRule):
     """Records wait and no batch is published; the mark is the newest batch."""
 
     when: Literal["stall"]
@@ -180,7 +180,7 @@ class Stall(Rule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InDoubt(Rule):
+class InDoubt(AlertRule):
     """For too long, a decided batch is not committed in every database."""
 
     when: Literal["in_doubt"]
@@ -197,7 +197,7 @@ class InDoubt(Rule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionHeadroom(Rule):
+class RetentionHeadroom(AlertRule):
     """Kafka will soon delete unread records."""
 
     when: Literal["retention_headroom"]
@@ -222,7 +222,7 @@ class RetentionHeadroom(Rule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriverGone(Rule):
+class DriverGone(AlertRule):
     """A pipeline had a driver, and has none now."""
 
     when: Literal["driver_gone"]
@@ -237,7 +237,7 @@ class DriverGone(Rule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PausedTooLong(Rule):
+class PausedTooLong(AlertRule):
     """A pipeline has been paused for too long."""
 
     when: Literal["paused"]
@@ -269,7 +269,7 @@ def _read_prices(written: object, info: ValidationInfo) -> object:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverBudget(Rule):
+class OverBudget(AlertRule):
     """A pipeline costs more than the budget in a file of prices."""
 
     when: Literal["over_budget"]

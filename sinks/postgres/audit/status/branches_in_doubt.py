@@ -32,7 +32,7 @@ from sinks.protocol.in_doubt import (
     decide_in_doubt,
 )
 
-_SQL = load_statements("sinks.postgres.audit.status", "in_doubt.sql")
+_SQL = load_statements("sinks.postgres.audit.status", "branches_in_doubt.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

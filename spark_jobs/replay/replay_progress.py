@@ -10,7 +10,7 @@ _EVERY_S = 5.0
 _MINUTE_S = 60
 
 
-class Progress:
+class ReplayProgress:
     """Counts batches and records, and reports every few seconds the time left.
 
     Args:

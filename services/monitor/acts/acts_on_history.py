@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.monitor.acts.act import Act, ActCall
+from services.monitor.acts.act_kind import ActCall, ActKind
 from services.monitor.acts.fields import REASON, ActField, FieldKind
 from services.monitor.tokens import Role
 from services.operate.steering.erasure import erase_events, erasure_told
@@ -94,7 +94,7 @@ def _erase(call: ActCall) -> Sequence[str]:
 _SNAPSHOT = ActField(name="name", label="Snapshot", is_fixed=True)
 
 HISTORY = (
-    Act(
+    ActKind(
         name="offsets-reset",
         title="Move offsets",
         command="offsets reset",
@@ -115,7 +115,7 @@ HISTORY = (
         ),
         do=_reset,
     ),
-    Act(
+    ActKind(
         name="snapshot-take",
         title="Take a snapshot",
         command="snapshot take",
@@ -125,21 +125,21 @@ HISTORY = (
         ),
         do=_take,
     ),
-    Act(
+    ActKind(
         name="snapshot-drop",
         title="Drop",
         command="snapshot drop",
         fields=(_SNAPSHOT, REASON),
         do=_drop,
     ),
-    Act(
+    ActKind(
         name="restore",
         title="Restore",
         command="restore",
         fields=(_SNAPSHOT, REASON),
         do=_restore,
     ),
-    Act(
+    ActKind(
         name="erase",
         title="Erase an event",
         command="erase --id",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.codec import decode
-from services.ingest.event_ids import ID_BYTES_MAX, NamedEvent, name_event
+from services.ingest.scoped_ids import ID_BYTES_MAX, NamedEvent, name_event
 from services.ingest.served_topics import ServedTopic
 from services.ingest.tests.served import (
     BY_CE_ID,

@@ -32,7 +32,7 @@ from sinks.postgres.server.naming import application_name, runs_of_pipeline, sta
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.measures import Measures, parse_measures, sum_measures
 
-_SQL = load_statements("sinks.postgres.audit.status", "measures.sql")
+_SQL = load_statements("sinks.postgres.audit.status", "batch_costs.sql")
 _OVERVIEW = load_statements("sinks.postgres.audit.status", "overview.sql")
 _CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
 

@@ -41,7 +41,7 @@ from spark_jobs.batches.prepared_pipeline import (
 )
 from spark_jobs.batches.stage_jobs import StageJobs
 from spark_jobs.driver.held_pipeline import await_nobody_holds
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.tables.layout_builder import SHARDS
 

@@ -14,7 +14,7 @@ from sinks.postgres.server.instants import to_microseconds
 from sinks.postgres.steering import end_drain
 from spark_jobs.batches.bridge import Bridge
 from spark_jobs.batches.bridge_parts import BridgeParts
-from spark_jobs.engine.settings import DriverSettings
+from spark_jobs.engine.driver_settings import DriverSettings
 
 _NAME = "tallyweir drain"
 

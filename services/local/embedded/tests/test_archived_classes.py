@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.local.embedded import class_archive as module
-from services.local.embedded.class_archive import class_archive
+from services.local.embedded import archived_classes as module
+from services.local.embedded.archived_classes import class_archive
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from sinks.postgres.audit.why.slice_results import (
     TableRows,
 )
 from sinks.protocol.offsets import TopicPartition
-from spark_jobs.notebook.comparison import Comparison
+from spark_jobs.notebook.compared_results import Comparison
 
 _KEY = ("kafka_topic", "kafka_partition", "kafka_offset")
 _PLACE = TopicPartition("t", 0)

@@ -56,7 +56,7 @@ class ActCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
+class ActKind:
     """One kind of act.
 
     Attributes:

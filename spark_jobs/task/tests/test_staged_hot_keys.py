@@ -13,7 +13,7 @@ from sinks.postgres.outputs.window_kinds import fixed_windows
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from sinks.protocol.hot_keys import HotKeys
-from spark_jobs.task.hot_keys import find_hot_keys, hide_keys
+from spark_jobs.task.staged_hot_keys import find_hot_keys, hide_keys
 
 _ORIGIN = Column(name="origin", postgres_type="text")
 _WINDOWS = WindowTable(
