@@ -190,7 +190,7 @@ def test_a_privilege_taken_away_while_running_is_told(home_dsn: str) -> None:
         plan = driver.plan(1)
         tally = driver.stage(plan, {"output_0": driver.positioned(plan, [(1,)])})
         driver.home.close()
-        driver.home._session._dsn = dsn
+        driver.home._link._dsn = dsn
         with pytest.raises(ConfigurationError) as raised:
             driver.publish(plan, tally)
         driver.home.close()
