@@ -281,5 +281,5 @@ def _missing_contract(reference: str) -> ContractError:
         "CONTRACT_MISSING",
         saw=f"There is no contract {reference!r:.300}.",
         why="Without its contract no event can be decoded.",
-        fix=f"{hint}, or the path of an .avsc file beside the pipeline file.",
+        fix=f"{hint}, or the path of an .avsc file next to the pipeline file.",
     )

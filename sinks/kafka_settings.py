@@ -130,9 +130,11 @@ def _read_config(environment: Mapping[str, str]) -> tuple[Path | None, dict[str,
 def _check(path: Path, config: Mapping[str, str]) -> None:
     protocol = config.get(_PROTOCOL, "PLAINTEXT")
     if protocol not in _PROTOCOLS.split(", "):
-        raise _invalid(f"{path}: {_PROTOCOL} is none of {_PROTOCOLS}")
+        raise _invalid(f"{path}: {_PROTOCOL} is not one of {_PROTOCOLS}")
     if _MECHANISM in config and config[_MECHANISM] not in _LOGIN_MODULES:
-        raise _invalid(f"{path}: {_MECHANISM} is none of {', '.join(_LOGIN_MODULES)}")
+        raise _invalid(
+            f"{path}: {_MECHANISM} is not one of {', '.join(_LOGIN_MODULES)}"
+        )
     sasl = {key for key in (_MECHANISM, _USERNAME, _PASSWORD) if key in config}
     needed = {_MECHANISM, _USERNAME, _PASSWORD} if "SASL" in protocol else set()
     if sasl != needed:

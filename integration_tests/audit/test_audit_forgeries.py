@@ -292,7 +292,7 @@ _FORGERIES = {
             "DELETE FROM tallyweir.epoch_claim WHERE epoch = 2",
         ],
         "epochs",
-        "batch 3 has epoch 2, which nobody claimed",
+        "batch 3 has epoch 2, never claimed",
     ),
     "watermark set back between batches": (
         [

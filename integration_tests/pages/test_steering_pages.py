@@ -158,7 +158,7 @@ def test_a_snapshot_is_taken_restored_and_dropped(
     act = ActDialog(page, _button(page, "Snapshots", "Take a snapshot"))
     act.try_out("is of batch 3", name="before-v2", reason="release 42")
     assert read_database(steered.dsn) == before
-    act.do("Nobody was fenced")
+    act.do("No driver was fenced")
     taken = "SELECT name, sequence, taken_by FROM tallyweir.snapshot"
     ((name, sequence, who),) = steered.query(taken)
     assert (name, sequence) == ("before-v2", 3)

@@ -160,7 +160,7 @@ def test_a_row_of_an_event_that_was_put_aside_in_the_end_is_told_apart(
     assert receipt.is_verified, receipt.failed
     assert 0 == checks["repeated_rows"].checked
     assert (
-        "1 more of events that were put aside in the end"
+        "1 more of events that became dead letters in the end"
         == checks["repeated_rows"].note
     )
 

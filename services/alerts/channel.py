@@ -93,7 +93,7 @@ def unreachable(channel: str, what: str) -> RetryableError:
     return RetryableError(
         "ALERT_CHANNEL_UNREACHABLE",
         saw=f"Channel {channel} cannot be told: {what}.",
-        why="Whoever relies on it does not know that an alert fires, or has ended.",
+        why="People who rely on it do not learn that an alert fires or has ended.",
         fix="Check its address in the rules file, and that this host may reach it. It "
         "is tried again, at the latest every five minutes.",
     )
@@ -104,7 +104,7 @@ def refused(channel: str, what: str) -> RetryableError:
     return RetryableError(
         "ALERT_CHANNEL_REFUSED",
         saw=f"Channel {channel} did not take a notification: {what}.",
-        why="Whoever relies on it does not know that an alert fires, or has ended.",
+        why="People who rely on it do not learn that an alert fires or has ended.",
         fix="Check what the rules file says of it, and its secret or password. It is "
         "tried again, at the latest every five minutes.",
     )

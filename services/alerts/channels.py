@@ -63,8 +63,8 @@ def _read_url(name: str, setting: str | None, environment: Mapping[str, str]) ->
     except ValueError as error:
         raise ConfigurationError(
             "ALERT_URL_INVALID",
-            saw=f"{setting}, the address of channel {name}, is none: {error}.",
-            why="Nobody would be told.",
+            saw=f"{setting}, the address of channel {name}, is not a URL: {error}.",
+            why="The channel could not send an alert to anyone.",
             fix=f"Correct {setting}, or the file that {setting}{FILE_SUFFIX} names.",
         ) from None
 

@@ -278,7 +278,7 @@ def _unreadable(path: Path, what: str) -> ConfigurationError:
     return ConfigurationError(
         "ALERT_RULES_UNREADABLE",
         saw=f"{path} cannot be read: {what}.",
-        why="Nobody would be told of anything.",
+        why="Without rules no alert is sent.",
         fix="Correct the path, or the file; docs/alerts.md has an example.",
     )
 
@@ -288,6 +288,7 @@ def _invalid(path: Path, problems: Sequence[_Problem]) -> ConfigurationError:
     return ConfigurationError(
         "ALERT_RULES_INVALID",
         saw="\n".join(f"{path}:{one.line}: {one.text}" for one in told),
-        why="A rule that is not understood tells nobody, and nobody would notice.",
+        why="A rule that cannot be read would never fire, and its "
+        "silence would look like health.",
         fix="Correct each line; docs/alerts.md has every key.",
     )

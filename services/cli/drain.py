@@ -122,7 +122,7 @@ def _await_end(
                 "DRAIN_CALLED_OFF",
                 saw=f"Somebody has let pipeline {name} go on.",
                 why="It reads again, so it is not drained.",
-                fix="Nothing; tallyweir drain asks for it anew.",
+                fix="Nothing; to drain after all, run tallyweir drain again.",
             )
         now = time.monotonic()
         if now >= tells_at:

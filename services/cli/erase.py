@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
 def erase(  # noqa: PLR0913, PLR0917 - each is an option
     pipeline: _Pipeline,
     reason: Annotated[
-        str, typer.Option(help="Why; it is kept for good, so name nobody.")
+        str, typer.Option(help="Why; it is kept for good, so leave out personal names.")
     ],
     event_id: Annotated[
         list[str] | None,

@@ -185,8 +185,8 @@ def check_may_finish(
                 "INDOUBT_DRIVER_MAY_DECIDE",
                 saw=f"{gid} is of {_named(facts.newest)}, the newest claim of pipeline "
                 f"{pipeline}, and not decided.",
-                why="That driver may decide it at any moment, either way; nobody else "
-                "knows whether it lives.",
+                why="That driver may still decide it, either way; only the driver "
+                "itself knows whether it is alive.",
                 fix=f"Leave it alone while the driver works. If it is dead, start "
                 f"pipeline {pipeline}: a new claim rolls the branch back.",
             )

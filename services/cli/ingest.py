@@ -60,7 +60,7 @@ def ingest(
         raise ConfigurationError(
             "KEYS_FILE_UNNAMED",
             saw=f"{KEYS_FILE_VARIABLE} is not set.",
-            why="Without keys nobody could be told from anybody else.",
+            why="Without keys callers cannot be told apart.",
             fix="Make a file with tallyweir ingest-keys create, and name it there.",
         )
     keys = KeyFile(Path(keys_file))

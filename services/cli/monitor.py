@@ -39,7 +39,7 @@ def monitor(
     ] = None,
     contracts: Annotated[
         Path | None,
-        typer.Option(help="Where contracts are that lie beside pipeline files."),
+        typer.Option(help="Folder of contracts that lie next to pipeline files."),
     ] = None,
 ) -> None:
     """Serve a page that shows all pipelines of the home database.

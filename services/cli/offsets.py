@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
         "accept-topic",
         epilog=example(
             "tallyweir offsets accept-topic departures \\",
-            "    --reason 'the topic was made again with 12 partitions' --dry-run",
+            "    --reason 'the topic was recreated with 12 partitions' --dry-run",
         ),
     )(accept_topic)
     app.add_typer(

@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     app.command(
         epilog=example(
-            "tallyweir pause departures --reason 'airports are loaded anew until 10:00'"
+            "tallyweir pause departures --reason 'airports reload until 10:00'"
         )
     )(pause)
     app.command(epilog=example("tallyweir resume departures"))(resume)

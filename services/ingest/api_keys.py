@@ -101,7 +101,7 @@ def _require_two_at_most(keys: tuple[ApiKey, ...], now: dt.datetime) -> None:
         if sum(key.is_active(now) for key in own) > ACTIVE_KEYS_MAX:
             raise _conflict(
                 f"The producer {producer} has more than {ACTIVE_KEYS_MAX} active keys.",
-                why="Two are for rotation; more are keys that nobody looks after.",
+                why="Two allow rotation; a third is a key that was forgotten.",
                 fix="Revoke one: tallyweir ingest-keys revoke ID.",
             )
         if len({key.id_prefix for key in own}) > 1:

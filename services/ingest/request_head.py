@@ -98,7 +98,7 @@ class RequestHead:
             raise RefusedError(
                 "MEDIA_TYPE_UNKNOWN",
                 status=415,
-                saw="The content type is none that is read here.",
+                saw="The service does not read this content type.",
                 why="Bytes are read as what they are called, never by a guess.",
                 fix=f"Send one of {', '.join(sorted(MEDIA_TYPES))}, in UTF-8.",
             )

@@ -199,7 +199,7 @@ class _Watching(StreamingResponse):
                     "MONITOR_BUSY",
                     saw=f"{WATCHERS_MAX} watch already.",
                     why="Each holds a connection.",
-                    fix="Close pages that nobody looks at.",
+                    fix="Close pages that are not in use.",
                 )
             )(scope, receive, send)
             return

@@ -27,7 +27,7 @@ READY_S = 60.0
 _NUMBERS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
     "lag_offsets": ("Offsets yet to read.", lambda one: one["lag"]),
     "held_back_offsets": (
-        "Offsets behind an open transaction, which nobody can read yet.",
+        "Offsets behind an open transaction, which cannot be read yet.",
         lambda one: one["held_back"],
     ),
     "catch_up_seconds": (

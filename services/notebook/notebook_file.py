@@ -21,7 +21,7 @@ _CELLS = (
     """
     # A slice, stage by stage
 
-    The records beside this notebook were captured from the pipeline's topic.
+    The records next to this notebook were captured from the pipeline's topic.
     Every stage below is the pipeline's own code on them; what it publishes goes into
     databases that are thrown away, and nothing is written anywhere else.
     """,

@@ -268,7 +268,7 @@ def _unreadable(
     return ConfigurationError(
         kind.unreadable,
         saw=f"The {kind.word}s file {path} cannot be read ({cause.strerror}).",
-        why="Without it nobody could be told from anybody else.",
+        why="Without it callers cannot be told apart.",
         fix=f"Make one with tallyweir {kind.command} create, and name it in "
         f"{kind.variable}.",
     )

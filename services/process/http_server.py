@@ -313,6 +313,6 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigurationError(
             "ADDRESS_UNUSABLE",
             saw=f"Cannot listen on {host}, port {port} ({exc}).",
-            why="Nobody could reach the service.",
+            why="No client could reach the service.",
             fix="Choose another --host or --port, or stop what listens there.",
         ) from exc

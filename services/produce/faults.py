@@ -335,7 +335,8 @@ def _conflict_maker(
                 return lambda record: {**record, name: step(record[name])}
     raise ConfigurationError(
         "CONFLICT_IMPOSSIBLE",
-        saw=f"{contract.reference} has no required text or number beside the ID.",
+        saw=f"{contract.reference} has no required text or number field "
+        "other than the ID.",
         why="A conflict is another payload with the same ID.",
         fix="Leave conflicts out.",
     )

@@ -203,8 +203,8 @@ def _bloat(server: ServerFacts, times: LoopTimes) -> Iterator[Bottleneck]:
         share=times.share(*_CHANGES_ROWS),
         saw=f"{server.dead_rows:,} of {rows:,} rows of its tables are dead and must "
         f"stay, because of {server.xmin_holder} for {server.xmin_s:.0f} s.",
-        remedy="End that transaction, or drop the replication slot that nobody reads; "
-        "vacuum then removes the rows by itself.",
+        remedy="End that transaction, or drop the replication slot if it has no "
+        "reader; vacuum then removes the rows by itself.",
     )
 
 

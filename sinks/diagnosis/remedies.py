@@ -23,8 +23,8 @@ REMEDY_OF_PART = {
     "publish": "Publishing takes longest; look at the home database.",
     "read_keys": "Reading keyed state takes longest: keep less of it per key.",
     "copy_keys": "Changed state takes longest to write: keep less of it per key.",
-    "publish_rows": "Indexes and constraints of the target tables cost most; drop what "
-    "nobody uses, or set `parallel` branches.",
+    "publish_rows": "Indexes and constraints of the target tables cost most; drop "
+    "those that are not used, or set `parallel` branches.",
     "publish_ledger": "The ledger's own rows take longest: larger batches, or a faster "
     "connection to the home database.",
     "publish_windows": "Merging windows takes longest: fewer groups in a batch, so "

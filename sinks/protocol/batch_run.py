@@ -72,7 +72,7 @@ class BatchRun:
             raise ConfigurationError(
                 "RUN_NAME_INVALID",
                 saw=f"The run is called {self.name[:_NAME_SHOWN]!r}.",
-                why="The name stands in the ledger and beside every row.",
+                why="The name is written to the ledger and to every row.",
                 fix="Use up to 100 letters, digits, dots, underscores and hyphens.",
             )
 

@@ -210,5 +210,5 @@ def _round_over(number: int) -> FatalError:
         "CLAIM_ROUND_OVER",
         saw=f"A task asked for its IDs in round {number}, which is over.",
         why="Its answers would be mixed with those of the tasks that count.",
-        fix="Nothing to do: nobody waits for that task any more.",
+        fix="Nothing to do: that task is no longer awaited.",
     )

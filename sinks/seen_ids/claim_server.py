@@ -221,7 +221,7 @@ class ClaimClient:
                 "CLAIMS_UNREACHABLE",
                 saw=f"The driver did not answer at {host}:{port} "
                 f"({type(error).__name__} {error}).",
-                why="Without it nobody knows which IDs were seen before.",
+                why="Without it the seen IDs are unknown.",
                 fix="Nothing if the driver has ended; else let the executors reach "
                 "the driver's host at every port, as Spark itself needs it.",
             ) from error

@@ -11,7 +11,7 @@ from spark_jobs.pipeline import HeaderId, Pipeline
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME
 
-_NO_PAYLOADS = "Without it nobody can tell a correction from a repeat."
+_NO_PAYLOADS = "Without it a correction cannot be told from a repeat."
 _ALREADY_OUT = (
     "What an event has brought there cannot be taken out again by the event's ID."
 )

@@ -121,7 +121,7 @@ class VersionWatch:
             "ROLLED_BACK",
             saw=f"Version {health.version} of {self._pipeline} is rolled back to "
             f"version {health.former}: {worse}.",
-            why="Whoever updated asked for it by --watch.",
+            why="The update asked for it by --watch.",
             fix="Start it with the former file "
             f"(tallyweir versions {self._pipeline} --show {health.former}); look into "
             "tallyweir.dead_letter for the reasons, and update again.",

@@ -66,7 +66,7 @@ def check_rows(rows: pa.Table, enrichment: Enrichment) -> pa.Table:
                 saw=f"The lookup {enrichment.label} has a range of "
                 f"{_told(key, enrichment)} that ends at {valid[1]}, before it begins "
                 f"at {valid[0]}.",
-                why="No instant lies in it, which nobody can have meant.",
+                why="No instant lies in it, so the row cannot be meant.",
                 fix=f"Correct the row in {enrichment.label}.",
             )
         if valid[0] < valid[1]:

@@ -161,7 +161,7 @@ class SliceCapture:
             raise ConfigurationError(
                 "SLICE_EXISTS",
                 saw=f"There is a slice in {self.directory}.",
-                why="A notebook beside it may have been made for it.",
+                why="A notebook next to it may have been made for it.",
                 fix=f"Open it with tallyweir notebook {self.directory}, or name "
                 "another directory with --output.",
             )

@@ -125,7 +125,7 @@ def check_output_column(name: str, at: Path) -> Iterator[Problem]:
             code="PIPELINE_RESERVED_NAME",
             at=at,
             saw=f"The column is called {name!r}.",
-            why="Tallyweir writes a column of this name beside every result.",
+            why="Tallyweir adds a column of this name to every result.",
             fix="Choose another name.",
         )
 

@@ -15,7 +15,7 @@ def read_kind(section: Section) -> WindowKind | None:
     if not given:
         section.reject(
             "fixed",
-            "There is none of the keys fixed, sliding and session.",
+            "None of the keys fixed, sliding and session is there.",
             "They say which windows there are.",
             "Add one, such as fixed: 1 hour.",
             code="PIPELINE_MISSING_KEY",

@@ -23,7 +23,7 @@ _APPROXIMATE = "an approximation depends on the order in which it was merged"
 _FLOATING = "floating-point numbers were added up in another order"
 _ERASED = "rows of this output were erased by a condition"
 _FORGOTTEN = "a first copy came before, and the catalog has forgotten its ID since"
-_KEYS_ERASED = "an erasure took the state of keys, which nobody kept"
+_KEYS_ERASED = "an erasure took the state of keys, and no copy is kept"
 
 #: Relative difference that such sums may have.
 _SUMS_DIFFER = 1e-9

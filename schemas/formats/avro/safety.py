@@ -136,7 +136,7 @@ class _SchemaParser:
                 at,
                 f"more than {NODES_MAX:,} types, once names are resolved.",
                 why="Decoding time and memory grow with them.",
-                fix="Split the event, or drop fields nobody reads.",
+                fix="Split the event, or drop fields that are not read.",
             )
         if depth > NESTING_MAX:
             _refuse(

@@ -143,7 +143,7 @@ def _check_epochs(found: Observation, witnesses: Witnesses) -> Check:
     ]
     claimed = set(found.claims)
     violations += [
-        f"batch {batch.sequence} has epoch {batch.epoch}, which nobody claimed"
+        f"batch {batch.sequence} has epoch {batch.epoch}, never claimed"
         for batch in found.batches
         if batch.epoch not in claimed
     ]

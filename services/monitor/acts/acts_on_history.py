@@ -43,7 +43,7 @@ def _take(call: ActCall) -> Sequence[str]:
     return (
         f"Snapshot {name} of {call.pipeline} is of batch {taken.sequence}.",
         "While it is there, the seen IDs that it needs are not forgotten.",
-        call.then("Nobody was fenced, and nobody waited."),
+        call.then("No driver was fenced or had to wait."),
     )
 
 
@@ -153,7 +153,7 @@ HISTORY = (
             ),
             ActField(
                 name="reason",
-                label="Reason; it is kept for good, so name nobody",
+                label="Reason; it is kept for good, so leave out personal names",
             ),
         ),
         do=_erase,

@@ -145,4 +145,4 @@ class Arguments:
 
 
 #: A field of every act but the end of a pause, which keeps the reason of the pause.
-REASON = ActField(name="reason", label="Reason, for whoever asks later")
+REASON = ActField(name="reason", label="Reason, kept in the history")

@@ -123,7 +123,7 @@ def _told_decoded(
     if decoded is None:
         return [
             (
-                f"not decoded: {', '.join(contracts)} is a file beside the pipeline "
+                f"not decoded: {', '.join(contracts)} is a file next to the pipeline "
                 "file; give that file instead of the pipeline's name"
             )
         ]

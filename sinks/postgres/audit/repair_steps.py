@@ -107,7 +107,7 @@ def _take_away(found: Disagreement) -> Iterator[RepairStep]:
         yield RepairStep(
             text=f"Take the rows out of {database} that will come again, and the "
             "markers of their batches, in one transaction. Commit only if the counts "
-            "are the ones written beside.",
+            "are those in the comments.",
             database=database,
             statements=_deletion(found, database, ahead),
         )

@@ -261,7 +261,7 @@ def _check_epochs(
         f"batch {row['sequence']} of epoch {row['epoch']} follows epoch "
         f"{row['former_epoch']}"
         if row["claimed"]
-        else f"batch {row['sequence']} has epoch {row['epoch']}, which nobody claimed"
+        else f"batch {row['sequence']} has epoch {row['epoch']}, never claimed"
         for row in fetch(connection, _LEDGER["broken_epochs"], pipeline=pipeline)
     ]
     return judge("epochs", checked=batches, unit="batches", violations=violations)

@@ -172,8 +172,8 @@ class SeenIdBuckets:
             saw=f"The seen IDs of the pipeline would be in {buckets} buckets, each of "
             f"{width_s} s of event time. With max_locks_per_transaction = {room.locks} "
             f"the server has room for the locks of {room.buckets}.",
-            why="Each bucket is a table, and whoever uses all of them in a transaction "
-            "would be out of shared memory. Nothing was published.",
+            why="Each bucket is a table, and a transaction that uses all of them runs "
+            "out of shared memory. Nothing was published.",
             fix="Bring the history oldest first, in batches or runs of less than "
             f"{room.buckets * width_s} s of event time each; or begin under another "
             "pipeline name with a longer deduplicate.horizon, of which a bucket is an "

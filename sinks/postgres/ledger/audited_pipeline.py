@@ -145,7 +145,7 @@ def snapshot(connection: Connection[TupleRow], *, doing: str) -> Iterator[None]:
         ConfigurationError: The role may not read a table.
     """
     assert connection.info.transaction_status == TransactionStatus.IDLE, (
-        "an audit inside of a transaction would see a state nobody else can"
+        "an audit inside of a transaction would see uncommitted changes"
     )
     former = connection.isolation_level, connection.read_only
     connection.isolation_level = IsolationLevel.REPEATABLE_READ

@@ -63,5 +63,5 @@ def check_not_discarded(connection: Connection[TupleRow], pipeline: str) -> None
         why="Nothing of it is left, and its file names the tables that readers know: "
         "by that name it would read its topic from the start into them.",
         fix="Leave it ended; give its file another name and tables of its own; or fork "
-        f"anew: tallyweir fork {front or 'PIPELINE'} {pipeline} --reason TEXT.",
+        f"it again: tallyweir fork {front or 'PIPELINE'} {pipeline} --reason TEXT.",
     )

@@ -118,8 +118,8 @@ def check_encoding(connection: Connection[TupleRow]) -> str:
             saw=f"Database {name} has the encoding {encoding}.",
             why="Events hold any character of Unicode, and what the database cannot "
             "hold would be refused row by row.",
-            fix="Make it anew in UTF-8: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE "
-            "template0.",
+            fix="Create it again in UTF-8: CREATE DATABASE ... ENCODING 'UTF8' "
+            "TEMPLATE template0.",
         )
     return encoding
 

@@ -89,7 +89,7 @@ def translate(error: psycopg.Error, *, doing: str) -> TallyweirError:
             "PIPELINE_GONE",
             saw=f"A pipeline was discarded while {doing}.",
             why="What was to be written is about nothing any more.",
-            fix="Nothing to do: whoever looks again does not find it.",
+            fix="Nothing to do: it is gone when you look again.",
         )
     if _matches(state, _RETRYABLE):
         return RetryableError(
@@ -148,7 +148,7 @@ def _of_words(state: str, saw: str, message: str) -> TallyweirError | None:
             saw=saw,
             why="The server, or a limit of the role or the database, takes no more "
             "sessions.",
-            fix="End sessions that nobody needs (pg_stat_activity), or raise "
+            fix="End sessions that are not needed (pg_stat_activity), or raise "
             "max_connections or the CONNECTION LIMIT that it names.",
         )
     if state:

@@ -159,8 +159,8 @@ def hold_snapshots(connection: Connection[TupleRow], pipeline: str) -> None:
             "SNAPSHOT_AT_WORK",
             saw=f"A snapshot of pipeline {pipeline} is being taken, or another act "
             "on it is at work.",
-            why="A snapshot that nobody can see yet would be left as it is, and be of "
-            "what is not so any more.",
+            why="The act would not see that snapshot, which would then describe a "
+            "state that is gone.",
             fix="Wait until it has ended, then call again.",
         ) from error
 

@@ -187,7 +187,8 @@ class _Discard:
             raise ConfigurationError(
                 "DISCARD_ELSEWHERE",
                 saw=f"{name} writes {', '.join(away)} in other databases.",
-                why="What is prepared there would be nobody's, and keep its locks.",
+                why="No pipeline would own what is prepared there, and it would keep "
+                "its locks.",
                 fix="Update it to a file without these outputs, let the resolver end "
                 "what is prepared there, and discard it then.",
             )
@@ -198,7 +199,7 @@ class _Discard:
             raise RetryableError(
                 "BATCH_IN_DOUBT",
                 saw=f"{prepared} branches of {name} are prepared on the home's server.",
-                why="They would be nobody's, and keep their locks.",
+                why="No pipeline would own them, and they would keep their locks.",
                 fix="Stop its driver, let the resolver finish them, then call again.",
             )
 

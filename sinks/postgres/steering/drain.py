@@ -121,7 +121,7 @@ def end_drain(
                 "FENCED",
                 saw=f"Epoch {epoch} has drained what is not to be drained any more, "
                 f"or epoch {act.epoch - 1} has claimed since.",
-                why="Whoever claimed may have read more.",
+                why="The driver that claimed may have read more.",
                 fix="Nothing to do: a drain that still stands is ended by the next "
                 "driver.",
             )

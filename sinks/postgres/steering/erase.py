@@ -215,8 +215,8 @@ def _check_all_here(
             saw="Rows of "
             + ", ".join(f"{o.table} are in {_others(o.databases)}" for o in elsewhere)
             + ".",
-            why="An erasure is one transaction of the home database, so that nobody "
-            "ever finds half of it done.",
+            why="An erasure is one transaction of the home database, so that half "
+            "of it is never visible.",
             fix="Keep tables of personal data in the home database.",
         )
     row = fetch_one(connection, _SQL["unresolved_branches"], pipeline=pipeline.name)

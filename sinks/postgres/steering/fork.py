@@ -267,10 +267,10 @@ def _check_fit(
         raise ConfigurationError(
             "FORK_UNFIT",
             saw=f"Pipeline {pipeline.name} {'; it '.join(reasons)}.",
-            why="Its fork could not keep to tables of its own, or not change places "
-            "with it in one transaction without a loss to whoever uses them.",
-            fix="Run the new version beside it by another name and into other tables, "
-            "from the topic's start (docs/batch.md, In shadow tables).",
+            why="Its fork could not keep to tables of its own, or could not take its "
+            "place in one transaction without loss to the readers of its tables.",
+            fix="Run the new version alongside it, by another name and into other "
+            "tables, from the topic's start (docs/batch.md, In shadow tables).",
         )
 
 
@@ -308,7 +308,7 @@ def _unfit_table(
         relation=qualified(shadow_of(table, new)),
     )
     if taken["exists"]:
-        yield f"has a table beside which {name} is there already"
+        yield f"has a table whose shadow {name} exists already"
     for told in (table, revisions_table(table)):
         for what in left_behind(connection, table_identifier(told)):
             yield f"has {what} on {told}, which a shadow would not have"

@@ -135,9 +135,9 @@ def check_nothing_in_doubt(connection: Connection[TupleRow], pipeline: str) -> N
     if pending:
         raise RetryableError(
             "BATCH_IN_DOUBT",
-            saw=f"{pending} branches of pipeline {pipeline} are decided, and nobody "
-            "has seen them committed.",
-            why="What they bring would come after the act, of batches before it.",
+            saw=f"{pending} branches of pipeline {pipeline} are decided, but not "
+            "yet seen committed.",
+            why="Their rows would arrive after the act, from batches before it.",
             fix="Wait for the driver or the resolver to finish them, then call again; "
             "tallyweir indoubt list names them.",
         )
@@ -254,7 +254,7 @@ def _check_ids_known(
         saw=saw,
         why="What is in the tables already would come a second time.",
         fix="Go back no further than IDs are known; or restore a snapshot, which takes "
-        "the results back too; or read the topic anew under another pipeline name.",
+        "the results back too; or read the topic again under another pipeline name.",
     )
 
 

@@ -224,7 +224,7 @@ def _check(
             "RESTORE_PAST_RUN",
             saw=f"The batch run {run['run']} came after the snapshot, with disposition "
             f"{run['disposition']}.",
-            why="It has deleted rows and IDs from before the snapshot, which nobody "
+            why="It deleted rows and IDs from before the snapshot, and no copy is "
             "kept.",
             fix="Restore a snapshot from after the run, or the database from a backup.",
         )

@@ -34,6 +34,6 @@ def find_guarantee_raised(
         saw="The pipeline has written at_least_once, and is now to write exactly_once.",
         why="Its tables may hold rows twice, and it knows no IDs of what it has "
         "written meanwhile.",
-        fix="Put guarantee: at_least_once back, or begin anew under another pipeline "
+        fix="Put guarantee: at_least_once back, or start again under another pipeline "
         "name with other tables.",
     )

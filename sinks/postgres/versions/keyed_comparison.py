@@ -93,7 +93,7 @@ def drop_keyed(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
                 verdict=Verdict.NEEDS_MIGRATION,
                 subject=f"output {table}",
                 saw=f"It keeps {kept} values and timers.",
-                why="Nobody would read them any more, so they are deleted.",
+                why="They would not be read any more, so the update deletes them.",
             ),
         ),
         fates=(

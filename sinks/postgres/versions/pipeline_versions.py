@@ -66,7 +66,7 @@ class PipelineVersion:
         if self.layout is None:
             raise ConfigurationError(
                 "LAYOUT_UNKNOWN",
-                saw=f"Nobody has told what the tables of version {self.version} are.",
+                saw=f"The ledger does not know the tables of version {self.version}.",
                 why="It ran before versions were kept, and what its windows hold "
                 "cannot be continued without knowing it.",
                 fix="Start the pipeline once with the file that it ran with, or update "

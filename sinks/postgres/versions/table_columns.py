@@ -120,8 +120,8 @@ def _elsewhere(
                 verdict=Verdict.NEEDS_MIGRATION,
                 subject=f"column {table}.{name}",
                 saw=f"{table} is in another database, and has no column {name}.",
-                why="The home's transaction does not reach it, so whoever updates adds "
-                "the column there first; nobody minds it meanwhile.",
+                why="The home's transaction does not reach it, so add the column "
+                "there before the update; until then it does no harm.",
                 fix=add_column(table, name, wanted[name]).as_string(None),
             )
             for name in missing

@@ -108,7 +108,7 @@ def _find_refused(
             why="What its open windows hold cannot be continued as something else, "
             "and its rows would mean two things.",
             fix="Give the changed output another table, or a changed aggregate another "
-            "name; both may be written beside each other.",
+            "name; both may be written at the same time.",
         )
     ]
 

@@ -84,7 +84,7 @@ def check_copied_rows(
         violations += _broken_ranges(output, batches, claims, ranges)
     others = {
         "of batches that were not published": found.unpublished,
-        "of events that were put aside in the end": found.put_aside,
+        "of events that became dead letters in the end": found.put_aside,
     }
     return (
         judge(
