@@ -9,10 +9,13 @@ from pathlib import Path
 import psycopg
 import pytest
 import structlog
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.fresh_databases import fresh_database
 from integration_tests.harness.lane_servers import lane_servers
+from integration_tests.harness.postgres_driver import execute
 from integration_tests.harness.sharded_numbers import (
     Places,
     publish_three,
@@ -23,6 +26,14 @@ from integration_tests.ledger_scenario import LedgerScenario
 from services.process.endpoints import Endpoints
 from sinks.faultpoints import disarm_all
 from sinks.postgres.schema.migrations import migrate
+
+#: What a migration draws for each home: a copy draws its own.
+_OWN_INSTALLATION = """
+UPDATE tallyweir.installation
+SET fingerprint_key = substring(sha256(uuid_send(gen_random_uuid())) FOR 16),
+    installation_id = DEFAULT,
+    installed_at = now()
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -63,11 +74,24 @@ def empty_dsn(server_dsn: str) -> Iterator[str]:
         yield dsn
 
 
+@pytest.fixture(scope="session")
+def migrated(server_dsn: str) -> Iterator[sql.Composable]:
+    """What makes a database a copy of one that has our migrations.
+
+    A copy takes a tenth of the time that the migrations take.
+    """
+    with fresh_database(server_dsn, "migrated") as dsn:
+        migrate(dsn)
+        name = str(conninfo_to_dict(dsn)["dbname"])
+        yield sql.SQL("TEMPLATE {}").format(sql.Identifier(name))
+
+
 @pytest.fixture
-def home_dsn(empty_dsn: str) -> str:
+def home_dsn(server_dsn: str, migrated: sql.Composable) -> Iterator[str]:
     """A fresh database with our migrations applied."""
-    migrate(empty_dsn)
-    return empty_dsn
+    with fresh_database(server_dsn, "test", migrated) as dsn:
+        execute(dsn, _OWN_INSTALLATION)
+        yield dsn
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ _NEW = "departures-2"
 _NEWEST = "departures-3"
 _SHADOW = "departures__departures_3"
 _PUBLIC = "-c search_path=public"
+_LOCK_TIMEOUT_MS = 2_000
 _LOCKS = "LOCK TABLE"
 _HAS_ITS_MOMENT = "INSERT INTO "
 _WAITS = (
@@ -49,7 +50,9 @@ def _fork(home: Connection, of: str, new: str) -> Fork:
 
 
 def _request(kind: str, of: str) -> ActRequest:
-    return ActRequest(pipeline=of, kind=kind, reason="v3")
+    return ActRequest(
+        pipeline=of, kind=kind, reason="v3", lock_timeout_ms=_LOCK_TIMEOUT_MS
+    )
 
 
 def _switch(home: Connection) -> None:

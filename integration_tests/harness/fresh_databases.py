@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import LiteralString
 
 import psycopg
 import pytest
@@ -18,6 +17,8 @@ from sinks.postgres.server.branch_names import HOME
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.in_doubt import GlobalId
 
+_NO_OPTIONS = sql.SQL("")
+
 
 class KilledError(BaseException):
     """The driver's process died."""
@@ -25,7 +26,7 @@ class KilledError(BaseException):
 
 @contextmanager
 def fresh_database(
-    server_dsn: str, name: str, options: LiteralString = ""
+    server_dsn: str, name: str, options: sql.Composable = _NO_OPTIONS
 ) -> Iterator[str]:
     """Make a database, and drop it with whatever is prepared in it.
 
@@ -37,9 +38,7 @@ def fresh_database(
     database = f"{name}_{uuid.uuid4().hex[:12]}"
     identifier = sql.Identifier(database)
     with psycopg.connect(server_dsn, autocommit=True) as connection:
-        connection.execute(
-            sql.SQL("CREATE DATABASE {} ").format(identifier) + sql.SQL(options)
-        )
+        connection.execute(sql.SQL("CREATE DATABASE {} {}").format(identifier, options))
         # The server's role is called as the ledger's schema; as `up` does it.
         connection.execute(
             sql.SQL("ALTER DATABASE {} SET search_path = public").format(identifier)

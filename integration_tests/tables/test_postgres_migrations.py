@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.fresh_databases import fresh_database
@@ -291,7 +292,7 @@ def test_a_database_that_cannot_hold_every_character_is_refused(
     server_dsn: str, apply: Callable[[str], object]
 ) -> None:
     """Before anything is made in it, and doctor says so too."""
-    options = "ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"
+    options = sql.SQL("ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
     with fresh_database(server_dsn, "ascii", options) as dsn:
         with pytest.raises(ConfigurationError) as raised:
             apply(dsn)
