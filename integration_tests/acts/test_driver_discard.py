@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 _SECOND = forked_file()
 
 
+@pytest.mark.long
 def test_a_driver_of_a_discarded_fork_ends_and_its_file_writes_nowhere(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -112,6 +112,7 @@ def test_a_drain_that_closes_windows_leaves_nothing_open(
     world.assert_verified()
 
 
+@pytest.mark.long
 def test_a_drain_that_keeps_windows_goes_on_as_if_nothing_had_been(
     world: DriverWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

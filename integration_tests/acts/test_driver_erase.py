@@ -36,6 +36,7 @@ _PIPELINE = (
 _PERSON = "erased-person"
 
 
+@pytest.mark.long
 def test_what_a_producer_sends_again_leaves_nothing(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -316,7 +316,7 @@ def _change(model: SteeringModel) -> steering.ChangeRequest:
     return steering.ChangeRequest(pipeline=model.name, reason="a test")
 
 
-@pytest.mark.parametrize("histories", [10, pytest.param(250, marks=pytest.mark.long)])
+@pytest.mark.parametrize("histories", [5, pytest.param(250, marks=pytest.mark.long)])
 def test_every_history_of_a_steered_pipeline_is_as_the_model_has_it(
     server_dsn: str, home_dsn: str, histories: int
 ) -> None:

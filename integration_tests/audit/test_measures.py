@@ -53,7 +53,13 @@ def _measures(world: DriverWorld) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("staged_by", [BY_DRIVER, BY_SPARK], ids=["driver", "spark"])
+@pytest.mark.parametrize(
+    "staged_by",
+    [
+        pytest.param(BY_DRIVER, id="driver", marks=pytest.mark.long),
+        pytest.param(BY_SPARK, id="spark"),
+    ],
+)
 def test_each_step_tells_its_seconds_and_rows(
     tmp_path: Path, kafka_bootstrap: str, home_dsn: str, staged_by: dict[str, str]
 ) -> None:
@@ -97,6 +103,7 @@ def test_each_step_tells_its_seconds_and_rows(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_a_transforms_python_is_told_apart(
     tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
@@ -141,6 +148,7 @@ def test_what_a_transform_reports_counts_once_although_it_runs_again(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_what_functions_report_counts_once_although_it_runs_again(
     tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:

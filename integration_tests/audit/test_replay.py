@@ -207,6 +207,7 @@ def _act(world: DriverWorld, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_acts_and_retention_are_followed(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -265,6 +266,7 @@ def test_acts_and_retention_are_followed(
     assert "only batches after" in found.receipt["why_after"]
 
 
+@pytest.mark.long
 def test_functions_and_timers_are_computed_again(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -292,6 +294,7 @@ def test_functions_and_timers_are_computed_again(
     assert {"totals": ["different"], "keyed_timer": ["missing"]} == found.findings
 
 
+@pytest.mark.long
 def test_runs_over_ranges_are_computed_again(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -333,6 +336,7 @@ def _request(kind: str) -> steering.ActRequest:
     return steering.ActRequest(pipeline="readings", kind=kind, reason="a test")
 
 
+@pytest.mark.long
 def test_a_fork_is_computed_again_and_so_is_what_it_came_from(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -433,6 +437,7 @@ _DRAINED = (
 )
 
 
+@pytest.mark.long
 def test_drains_refused_rows_and_lookups_are_followed(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -501,6 +506,7 @@ def _minutes_later(
     return sent(world.contract, at=at, amount=1, **(named | fields))  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_a_replay_beside_a_driver_sees_one_moment_and_leaves_nothing(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -50,9 +50,8 @@ def chaos(tmp_path: Path) -> Iterator[Command]:
     assert [path.name for path in (tmp_path / "chaos").iterdir()] == ["lock"]
 
 
-@pytest.mark.parametrize(
-    "kills", [_KILLS, pytest.param(_KILLS_LONG, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [_KILLS, _KILLS_LONG])
 def test_no_fault_loses_doubles_or_fractures_anything(
     chaos: Command, kills: int
 ) -> None:

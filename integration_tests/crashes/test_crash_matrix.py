@@ -21,7 +21,12 @@ from integration_tests.harness.crash_world import (
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(params=[(), ("p1", "p2")], ids=["one_database", "three_databases"])
+@pytest.fixture(
+    params=[
+        pytest.param((), id="one_database", marks=pytest.mark.long),
+        pytest.param(("p1", "p2"), id="three_databases"),
+    ]
+)
 def world(server_dsn: str, request: pytest.FixtureRequest) -> Iterator[CrashWorld]:
     """A pipeline over one database, or over three."""
     with crash_world(server_dsn, request.param) as made:

@@ -93,7 +93,10 @@ def test_a_driver_killed_at_every_point_of_the_protocol_is_as_if_it_never_was(
     world.assert_fates(everything)
 
 
-@pytest.mark.parametrize("moment", ["batch planned", "batch published"])
+@pytest.mark.parametrize(
+    "moment",
+    ["batch planned", pytest.param("batch published", marks=pytest.mark.long)],
+)
 def test_a_driver_whose_jvm_is_killed_says_so_and_the_next_one_goes_on(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, moment: str
 ) -> None:

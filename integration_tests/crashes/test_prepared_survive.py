@@ -167,14 +167,19 @@ def _promote_a_standby_that_crashed_alone(servers: _Servers) -> None:
 @pytest.mark.parametrize(
     "happens",
     [
-        _restart,
         _crash,
-        _crash_after_a_checkpoint,
-        _crash_in_recovery,
         _promote,
-        _promote_after_a_checkpoint,
-        _promote_a_standby_that_restarted_alone,
-        _promote_a_standby_that_crashed_alone,
+        *(
+            pytest.param(other, marks=pytest.mark.long)
+            for other in (
+                _restart,
+                _crash_after_a_checkpoint,
+                _crash_in_recovery,
+                _promote_after_a_checkpoint,
+                _promote_a_standby_that_restarted_alone,
+                _promote_a_standby_that_crashed_alone,
+            )
+        ),
     ],
 )
 @pytest.mark.parametrize(

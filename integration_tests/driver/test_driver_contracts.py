@@ -26,6 +26,7 @@ from sinks.postgres.audit import explain
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+@pytest.mark.long
 def test_versions_of_a_contract_share_a_topic(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

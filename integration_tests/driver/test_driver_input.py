@@ -229,6 +229,7 @@ def test_a_batch_of_nothing_but_dead_letters_moves_the_offsets(
     assert (10 + 12 + 5, 16) == (span, read)
 
 
+@pytest.mark.long
 def test_a_time_that_nobody_has_set_is_a_dead_letter(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -52,6 +52,7 @@ def test_the_driver_and_spark_plan_batches_in_turn(
     world.assert_fates(everything)
 
 
+@pytest.mark.long
 def test_spark_does_not_fall_behind_the_drivers_own_batches(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -74,6 +75,7 @@ def test_spark_does_not_fall_behind_the_drivers_own_batches(
     world.assert_fates(everything)
 
 
+@pytest.mark.long
 def test_a_partition_that_is_added_does_not_wait_for_the_drivers_own_batches_to_end(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -94,6 +96,7 @@ def test_a_partition_that_is_added_does_not_wait_for_the_drivers_own_batches_to_
     world.assert_fates(everything)
 
 
+@pytest.mark.long
 def test_aborted_transactions_are_in_no_batch_of_the_drivers_own(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -79,7 +79,10 @@ _LETTERS = string.ascii_letters + string.digits
 #: What ``["…"]`` puts around a key's text.
 _PUNCTUATION = 4
 #: What drivers do with small batches: they stage them, or Spark's tasks do.
-_STAGED_BY = {"driver": "1000", "tasks": "0"}
+_STAGED_BY = [
+    pytest.param("1000", id="driver", marks=pytest.mark.long),
+    pytest.param("0", id="tasks"),
+]
 
 
 def _incompressible(size: int) -> str:
@@ -114,9 +117,7 @@ def test_a_key_that_no_index_takes_is_a_dead_letter(
             one("g", sensor=_incompressible(9_000), amount=99, fate=fate),
         ]
     )
-    world.run_to_the_end(
-        environment={"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": _STAGED_BY[staged_by]}
-    )
+    world.run_to_the_end(environment={"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": staged_by})
     world.assert_fates(records)
     assert [("a", "b")] == world.fetch("SELECT first, second FROM pairs")
     assert [(None, 2), (group, 1)] == world.fetch(
@@ -178,9 +179,7 @@ def test_a_nested_value_that_jsonb_refuses_is_a_dead_letter_of_a_join(
             one("other", 3, "a\0b"),
         ]
     )
-    world.run_to_the_end(
-        environment={"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": _STAGED_BY[staged_by]}
-    )
+    world.run_to_the_end(environment={"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": staged_by})
     world.assert_fates(records)
     assert [("digits", "partner", ["x", r"a\u0000b"])] == world.fetch(
         "SELECT first, second, tags FROM pairs"

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 _SECOND = forked_file("    filter: amount < 50")
 
 
+@pytest.mark.long
 def test_a_new_version_runs_in_the_shadow_and_takes_the_place(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

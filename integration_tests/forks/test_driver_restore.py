@@ -51,6 +51,7 @@ def _hours(world: DriverWorld, first: int, hours: int) -> list[Sent]:
     ]
 
 
+@pytest.mark.long
 def test_windows_rows_and_ids_go_back_together_and_heal(
     tmp_path: Path,
     kafka_bootstrap: str,

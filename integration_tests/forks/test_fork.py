@@ -302,7 +302,7 @@ def test_a_reader_who_does_not_let_go_keeps_the_switch_from_happening(
     assert before == read_database(home_dsn)
 
 
-@pytest.mark.parametrize("act", [_fork, _switch])
+@pytest.mark.parametrize("act", [pytest.param(_fork, marks=pytest.mark.long), _switch])
 def test_a_crash_at_any_statement_changes_nothing(
     home_dsn: str,
     connection: Connection,

@@ -16,6 +16,7 @@ from services.process.endpoints import Endpoints, child_environment
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+@pytest.mark.long
 def test_a_driver_maps_the_archive_and_one_that_does_not_fit_is_ignored(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -39,6 +39,7 @@ return events.withColumn("burnt", burn_slowly("sensor"))
 """
 
 
+@pytest.mark.long
 def test_a_slow_function_of_a_transform_is_in_the_flame_graph(
     tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:

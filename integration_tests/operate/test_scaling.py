@@ -227,6 +227,7 @@ def test_a_batch_size_out_of_its_new_bounds_gives_way_to_a_new_query(
     assert world.value(sizes) >= 2, "the next driver has forgotten the size"
 
 
+@pytest.mark.long
 def test_executors_of_a_cluster_follow_new_bounds_while_batches_pass(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -107,6 +107,7 @@ def test_ctrl_c_drains_a_driver(shell: _Shell) -> None:
     world.assert_verified()
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_does_not_wait(shell: _Shell) -> None:
     """It leaves what a kill leaves; the next driver, interrupted early, is drained."""
     world = shell.world

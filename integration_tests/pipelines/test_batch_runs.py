@@ -171,6 +171,7 @@ def _assert_dead_letters_hold_the_lines(world: DriverWorld, *files: Path) -> Non
         assert detail
 
 
+@pytest.mark.long
 def test_a_run_whose_jvm_is_killed_says_so_and_the_next_try_does_it(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -54,6 +54,7 @@ _SHOWN_HOURS = (
 )
 
 
+@pytest.mark.long
 def test_each_flight_has_what_the_files_say_of_it(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -51,6 +51,7 @@ def run_example(
     return folder, Endpoints(kafka_bootstrap=kafka_bootstrap, home_dsn=home_dsn)
 
 
+@pytest.mark.long
 def test_the_example_gives_the_outputs_that_it_keeps(
     run_example: tuple[Path, Endpoints], server_dsn: str
 ) -> None:

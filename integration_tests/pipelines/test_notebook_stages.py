@@ -149,6 +149,7 @@ def test_a_running_driver_does_not_notice_a_dry_publish(
     assert [(1,)] == world.fetch("SELECT DISTINCT epoch FROM tallyweir.batch")
 
 
+@pytest.mark.long
 def test_rows_of_a_file_are_compared_with_their_batch_run(world: DriverWorld) -> None:
     """By the name of the run; a row that does not fit is dead in both."""
     file = world.directory / "rows.csv"

@@ -230,7 +230,7 @@ def test_many_buckets_are_made_in_portions(
     assert PublishOutcome.COMMITTED is _publish(driver, HOUR)
 
 
-def _most(dsn: str) -> tuple[int, int]:
+def _most(dsn: str, locks_per_bucket: int = 6) -> tuple[int, int]:
     """Return max_locks_per_transaction, and how many buckets there is room for."""
     ((locks, transactions),) = query(
         dsn,
@@ -238,7 +238,7 @@ def _most(dsn: str) -> tuple[int, int]:
         "current_setting('max_connections')::integer + "
         "current_setting('max_prepared_transactions')::integer",
     )
-    return locks, locks * transactions // 6
+    return locks, locks * transactions // locks_per_bucket
 
 
 def test_a_history_that_a_server_has_no_locks_for_is_refused(
@@ -262,11 +262,15 @@ def test_a_history_that_a_server_has_no_locks_for_is_refused(
     assert ["0"] == _there(driver.dsn)
 
 
+@pytest.mark.parametrize(
+    "locks_per_bucket", [600, pytest.param(6, marks=pytest.mark.long)]
+)
 def test_the_sparsest_buckets_are_rejected_where_there_is_no_room(
-    driver: PostgresDriver,
+    driver: PostgresDriver, monkeypatch: pytest.MonkeyPatch, locks_per_bucket: int
 ) -> None:
     """Of as sparse ones the oldest; what is there already stays, however sparse."""
-    _, most = _most(driver.dsn)
+    monkeypatch.setattr(seen_id_buckets, "_LOCKS_PER_BUCKET", locks_per_bucket)
+    _, most = _most(driver.dsn, locks_per_bucket)
     wanted = [number * HOUR for number in range(1, most + 2)]
     plan = driver.plan(0)
     # One ID in each but the oldest, which has two.

@@ -35,7 +35,8 @@ from sinks.protocol.errors import ConfigurationError
 
 Choices = dict[str, tuple[str, ...]]
 
-_DRAWS = 200
+_DRAWS = 20
+_DRAWS_LONG = 200
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 
 #: Settings that change what a session means, and some that only change its plans.
@@ -241,8 +242,11 @@ def _publish(dsn: str) -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "draws", [_DRAWS, pytest.param(_DRAWS_LONG, marks=pytest.mark.long)]
+)
 def test_tables_are_the_same_under_any_settings_of_role_database_and_environment(
-    server_dsn: str, monkeypatch: pytest.MonkeyPatch
+    server_dsn: str, monkeypatch: pytest.MonkeyPatch, draws: int
 ) -> None:
     """Each draw sets up to 34 of them; a trigger shows what the session made of it."""
     seed = random.SystemRandom().randrange(2**32)
@@ -257,7 +261,7 @@ def test_tables_are_the_same_under_any_settings_of_role_database_and_environment
             _publish(undisturbed)
             expected = [query(undisturbed, statement) for statement in _READ]
         assert "café" in str(expected[0])
-        for number in range(_DRAWS):
+        for number in range(draws):
             draw = _draw(chance, settings)
             drawn |= {*draw.database, *draw.role}
             with copied_database(server_dsn, plain) as dsn:

@@ -120,6 +120,7 @@ def test_a_drain_leaves_timers_of_the_clock(clocks: _Clocks) -> None:
     clocks.world.assert_verified()
 
 
+@pytest.mark.long
 def test_a_driver_that_is_told_to_stop_leaves_the_drain_to_the_next(
     clocks: _Clocks,
 ) -> None:

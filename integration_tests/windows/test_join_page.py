@@ -42,6 +42,7 @@ def _at(written: str) -> dt.datetime:
     return NOON.replace(hour=hour, minute=minute)
 
 
+@pytest.mark.long
 def test_the_page_shows_the_rows_that_its_events_make(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

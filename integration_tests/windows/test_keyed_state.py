@@ -51,6 +51,7 @@ pipeline = Pipeline(
 _SILENCES = "SELECT sensor, total FROM machine_totals WHERE what"
 
 
+@pytest.mark.long
 def test_the_page_of_keyed_state_shows_what_happens(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -34,9 +34,11 @@ _SLOW_NOT_LONG = ("-m", "(slow or spark) and not long")
 _NOT_LONG = ("-m", "not long")
 #: Tests without a server share nothing, so they can run in parallel.
 _ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile")
+#: Tests of a file share a Spark session that takes half a minute to start.
+_FILES_IN_TWO_LANES = ("-n", "2", "--dist", "loadfile")
 #: Each lane has its own broker, Postgres and drivers, with at most about 2 GB of
-#: memory. Files with few tests take longest, and should not all come last.
-_IN_TWO_LANES = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+#: memory. A lane that has nothing left takes over half of what the other has.
+_IN_TWO_LANES = ("-n", "2", "--dist", "worksteal")
 
 
 class StepSkippedError(Exception):
@@ -91,12 +93,13 @@ def run_tests(
     ] = False,
     long: Annotated[bool, typer.Option("--all", help="Also what takes long.")] = False,
 ) -> None:
-    """Run every check: lint, types, layers, unit, integration, pages, containers.
+    """Run the checks: lint, types, layers, unit, simulation, integration, pages.
 
-    With pytest arguments only the tests run, and only those that they choose. Of
-    Debian's packages a Chromium is installed where there is none, and a container
-    engine where none answers; what cannot be had is said, and its step is skipped.
-    The images are built first.
+    With --all, also the tests marked long, and the containers. With pytest arguments
+    only the tests run, and only those that they choose. Of Debian's packages a Chromium
+    is installed where there is none, and for the containers an engine where none
+    answers; what cannot be had is said, and its step is skipped. The images are built
+    first.
     """
     from services.local.embedded.virtual_environment import DEVELOPMENT_LOCK, install
 
@@ -111,6 +114,7 @@ def run_tests(
     failed = []
     skipped = []
     rows = []
+    parts = []
     for step in steps:
         note(f"\n── {step.name}")
         before = time.monotonic()
@@ -123,16 +127,18 @@ def run_tests(
             if code != 0:
                 failed.append(step.name)
             verdict = "ok" if code == 0 else f"FAILED ({code})"
-        rows.append(f"{step.name:<14}{verdict:<14}{time.monotonic() - before:6.1f} s")
+        took = time.monotonic() - before
+        rows.append(f"{step.name:<14}{verdict:<14}{took:6.1f} s")
+        parts.append(f"{step.name} {took:.0f}")
     say("\n" + "\n".join(rows))
-    seconds = time.monotonic() - started
+    seconds = f"{time.monotonic() - started:.0f} s: {', '.join(parts)}"
     for reason in skipped:
         say(f"tallyweir test: {reason}")
     if failed:
-        say(f"tallyweir test: FAILED: {', '.join(failed)} ({seconds:.0f} s)")
+        say(f"tallyweir test: FAILED: {', '.join(failed)} ({seconds})")
         raise typer.Exit(1)
     passed = len(steps) - len(skipped)
-    say(f"tallyweir test: passed, {passed} of {len(steps)} steps ({seconds:.0f} s)")
+    say(f"tallyweir test: passed, {passed} of {len(steps)} steps ({seconds})")
 
 
 def choose_steps(
@@ -165,7 +171,8 @@ def choose_steps(
     if unit:
         return steps
     # Most of these tests simulate thousands of histories of the protocol.
-    slow = ("pytest", *_PACKAGES, *(_SLOW if long else _SLOW_NOT_LONG))
+    chosen = _SLOW if long else _SLOW_NOT_LONG
+    slow = ("pytest", *_PACKAGES, *_FILES_IN_TWO_LANES, *chosen)
     steps.append(Step(name="simulation", command=slow, runs_spark=True))
     if _INTEGRATION in there:
         everywhere = (_INTEGRATION, f"--ignore={_CONTAINERS}", f"--ignore={_PAGES}")
@@ -184,12 +191,13 @@ def choose_steps(
         steps.append(
             Step(
                 name="pages",
-                command=("pytest", _PAGES),
+                command=("pytest", _PAGES, *_IN_TWO_LANES),
                 runs_spark=True,
                 needs_chromium=True,
             )
         )
-        steps.append(container_step((), long=long))
+        if long:
+            steps.append(container_step((), long=True))
     return steps
 
 

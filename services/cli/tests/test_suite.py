@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from services.cli.suite import choose_steps, container_step
 
 _ROOT = Path(__file__).parents[3]
+_MARKER = "mark." + "long"
+_LISTED = r"^\| \[(\S+\.py)\]\(\S+\) \| (\d+) \| ~?[\d.]+ \|$"
 _OTHER = "services/cli/tests/test_rendering.py"
 
 
@@ -26,18 +29,18 @@ def test_the_whole_suite_lints_before_it_starts_servers() -> None:
         "unit",
     ]
     assert all(not step.runs_spark for step in steps[:5])
-    assert [step.name for step in steps[5:8]] == ["simulation", "integration", "pages"]
-    assert all(step.runs_spark for step in steps[5:8])
+    assert [step.name for step in steps[5:]] == ["simulation", "integration", "pages"]
+    assert all(step.runs_spark for step in steps[5:])
     assert [step.name for step in steps if step.needs_chromium] == ["pages"]
-    assert [step.name for step in steps if step.needs_images] == ["containers"]
 
 
 def test_long_tests_run_only_when_asked_for() -> None:
     """The whole suite has to end while somebody waits for it."""
     chosen = choose_steps((), unit=False, long=False)[5:]
-    assert ["simulation", "integration", "containers"] == [
+    assert ["simulation", "integration"] == [
         step.name for step in chosen if "not long" in step.command[-1]
     ]
+    assert not any(step.needs_images for step in chosen)
     simulation, integration, pages, containers = choose_steps(
         (), unit=False, long=True
     )[5:]
@@ -47,6 +50,20 @@ def test_long_tests_run_only_when_asked_for() -> None:
     assert "-m" not in integration.command
     assert containers == container_step((), long=True)
     assert "-m" not in containers.command
+
+
+def test_what_all_adds_is_listed() -> None:
+    """Nobody should think that a change was held to a test that did not run."""
+    folders = ("schemas", "sinks", "spark_jobs", "services", "integration_tests")
+    marked = {
+        str(file.relative_to(_ROOT)): marks
+        for folder in folders
+        for file in (_ROOT / folder).rglob("test_*.py")
+        if (marks := file.read_text().count(_MARKER))
+    }
+    page = (_ROOT / "docs" / "testing.md").read_text()
+    rows = re.findall(_LISTED, page, re.MULTILINE)
+    assert marked == {file: int(marks) for file, marks in rows}
 
 
 def test_unit_needs_no_server_and_leaves_out_what_is_slow() -> None:
@@ -62,7 +79,8 @@ def test_what_unit_leaves_out_has_a_step_of_its_own() -> None:
     _, _, _, _, unit, simulation, *_ = choose_steps((), unit=False, long=False)
 
     assert unit == choose_steps((), unit=True, long=False)[-1]
-    assert {*simulation.command[:-1]} <= {*unit.command[:-1]}
+    in_lanes = ("-n", "2", "--dist", "loadfile")
+    assert {*simulation.command[:-1]} - {*in_lanes} <= {*unit.command[:-1]}
     assert "not slow and not spark" == unit.command[-1]
     assert "(slow or spark) and not long" == simulation.command[-1]
 
