@@ -14,6 +14,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.ledger.output_kinds import KINDS, OutputKind
 from sinks.postgres.outputs.keyed_table import SEQUENCE
 from sinks.postgres.outputs.output import Output, StagedField, fields_of_events
 from sinks.postgres.outputs.replay_part import ReplayPart
@@ -26,6 +27,9 @@ from sinks.postgres.server.columns import (
     table_identifier,
 )
 from sinks.postgres.tables.row_digest import RESULTS, change_digested, stored
+
+TOTAL = OutputKind(name="total", has_batch_rows=True, is_added_up=True)
+KINDS[TOTAL.name] = TOTAL
 
 _MOVE = sql.SQL(
     "INSERT INTO {target} (total, tallyweir_sequence) "
@@ -43,7 +47,7 @@ class BatchTotals(Output):
     """
 
     number: Column
-    kind: ClassVar[str] = "total"
+    kind: ClassVar[OutputKind] = TOTAL
 
     @property
     def read_columns(self) -> tuple[Column, ...]:

@@ -78,7 +78,7 @@ def keyed_layout(topic: str) -> PipelineLayout:
     )
     return with_definition(
         layout_of(*outputs),
-        [{"kind": one.kind, "table": one.table} for one in outputs],
+        [{"kind": one.kind.name, "table": one.table} for one in outputs],
     )
 
 

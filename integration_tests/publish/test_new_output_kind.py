@@ -28,7 +28,7 @@ _TOTALS = BatchTotals(
     number=Column(name="number", postgres_type="bigint"),
 )
 _LAYOUT: PipelineLayout = with_definition(
-    layout_of(_TOTALS), [{"kind": _TOTALS.kind, "table": _TOTALS.table}]
+    layout_of(_TOTALS), [{"kind": _TOTALS.kind.name, "table": _TOTALS.table}]
 )
 
 

@@ -287,7 +287,7 @@ def writes_of(outputs: Iterable[Output]) -> dict[str, bool]:
     writes: dict[str, bool] = {}
     for output in outputs:
         for table in output.tables:
-            writes[table] = output.is_updated and table == output.table
+            writes[table] = output.kind.is_updated and table == output.table
     return writes
 
 

@@ -17,6 +17,7 @@ from psycopg.errors import UndefinedTable
 from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow, TupleRow, dict_row
 
+from sinks.postgres.ledger.output_kinds import OutputKind, kind_of
 from sinks.postgres.ledger.registration import check_not_discarded
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import table_identifier
@@ -46,7 +47,7 @@ class AuditedOutput:
     """One output of the pipeline, under its name in the ledger."""
 
     table: str
-    kind: str
+    kind: OutputKind
     #: Late events are dropped on purpose, so they leave no rows to count.
     drops_late: bool
     #: The databases that hold its table; with several, each row is in one of them.
@@ -113,11 +114,11 @@ class AuditedPipeline:
 
     @property
     def appends(self) -> tuple[AuditedOutput, ...]:
-        return tuple(o for o in self.outputs if o.kind == "append")
+        return tuple(o for o in self.outputs if o.kind.has_event_rows)
 
     @property
     def windows(self) -> tuple[AuditedOutput, ...]:
-        return tuple(o for o in self.outputs if o.kind == "window")
+        return tuple(o for o in self.outputs if o.kind.has_windows)
 
     @property
     def forgotten_before_s(self) -> int | None:
@@ -341,7 +342,7 @@ def _one_or_more(written: str | list[str]) -> tuple[str, ...]:
 def _output(definition: Mapping[str, Any]) -> AuditedOutput:
     return AuditedOutput(
         table=definition["table"],
-        kind=definition["kind"],
+        kind=kind_of(definition),
         drops_late=definition.get("late") == "drop",
         databases=tuple(definition.get("databases", (HOME,))),
         by=tuple(definition.get("by", ())),

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.ledger.output_kinds import APPEND, OutputKind
 from sinks.postgres.outputs.output import Output, StagedField, fields_of_events
 from sinks.postgres.outputs.replay_part import ReplayPart
 from sinks.postgres.outputs.result_tables import create_or_check
@@ -49,8 +50,7 @@ class AppendTable(Output):
 
     event_columns: tuple[Column, ...]
     copied_by_tasks: bool = False
-    kind: ClassVar[str] = "append"
-    has_event_rows: ClassVar[bool] = True
+    kind: ClassVar[OutputKind] = APPEND
 
     @property
     def columns(self) -> tuple[Column, ...]:

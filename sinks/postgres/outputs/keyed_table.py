@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.ledger.output_kinds import STATEFUL, OutputKind
 from sinks.postgres.outputs.output import Output, StagedField, fields_of_events
 from sinks.postgres.outputs.replay_part import ReplayPart, others
 from sinks.postgres.outputs.result_tables import create_or_check
@@ -99,7 +100,7 @@ class KeyedTable(Output):
     event_columns: tuple[Column, ...]
     key: tuple[Column, ...]
     columns: tuple[Column, ...]
-    kind: ClassVar[str] = "stateful"
+    kind: ClassVar[OutputKind] = STATEFUL
 
     @property
     def read_columns(self) -> tuple[Column, ...]:

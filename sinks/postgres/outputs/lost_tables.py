@@ -9,6 +9,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.ledger.output_kinds import OutputKind
 from sinks.postgres.outputs.output import Output
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import qualified, table_identifier
@@ -46,11 +47,17 @@ class LostRows:
 
 
 def find_lost(
-    connection: _Connection, pipeline: str, table: str, *, kind: str, is_there: bool
+    connection: _Connection,
+    pipeline: str,
+    table: str,
+    *,
+    kind: OutputKind,
+    is_there: bool,
 ) -> LostRows | None:
     """Find out whether the rows of an output, which is in one database, are gone.
 
-    An empty window table proves nothing: all windows may still wait to be shown.
+    An empty table proves nothing where the kind lets it stay empty: all windows may
+    still wait to be shown.
 
     Args:
         connection: To the home, inside of a transaction.
@@ -59,7 +66,7 @@ def find_lost(
         kind: The output's kind.
         is_there: Whether the table exists; a missing table is not read.
     """
-    if is_there and (kind == "window" or _has_rows(connection, table)):
+    if is_there and (kind.may_stay_empty or _has_rows(connection, table)):
         return None
     owed = _read_owed(connection, pipeline, table)
     if owed is None:

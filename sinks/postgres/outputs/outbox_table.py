@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.ledger.output_kinds import OUTBOX, OutputKind
 from sinks.postgres.outputs.output import Output, StagedField, fields_of_events
 from sinks.postgres.outputs.replay_part import ReplayPart
 from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
@@ -59,7 +60,7 @@ class OutboxTable(Output):
     topic: str
     fields: tuple[Column, ...]
     key: Column
-    kind: ClassVar[str] = "outbox"
+    kind: ClassVar[OutputKind] = OUTBOX
 
     @property
     def read_columns(self) -> tuple[Column, ...]:

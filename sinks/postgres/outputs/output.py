@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.ledger.output_kinds import OutputKind
 from sinks.postgres.outputs.replay_part import ReplayPart
 from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
 from sinks.postgres.server.branch_names import HOME
@@ -52,16 +53,12 @@ class Output(ABC):
     table: str
     staging_table: str
     branches: tuple[str, ...] = (HOME,)
-    #: The kind's name in the ledger.
-    kind: ClassVar[str]
+    #: What the ledger's name of its kind says of it.
+    kind: ClassVar[OutputKind]
     #: The part of a publish transaction that its time counts to.
     clock_part: ClassVar[str] = "rows"
-    #: Whether each row is of one event, which is dead if the table refuses the row.
-    has_event_rows: ClassVar[bool] = False
     #: Whether each staged row is of one event, and has the event's position.
     stages_events: ClassVar[bool] = True
-    #: Whether batches update and delete rows of its table, not only insert some.
-    is_updated: ClassVar[bool] = False
     #: Whether the watermark changes its tables, also in batches without rows for it.
     follows_watermark: ClassVar[bool] = False
 

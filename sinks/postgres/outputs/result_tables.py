@@ -61,7 +61,9 @@ def create_result_tables(
     outputs = tuple(outputs)
     for output in outputs:
         with _unfit(output.table):
-            check_insertable(connection, output.table, is_updated=output.is_updated)
+            check_insertable(
+                connection, output.table, is_updated=output.kind.is_updated
+            )
             output.create(connection, state)
     written = [output for output in outputs if output.tables]
     check_branchable(
@@ -79,10 +81,10 @@ def check_result_tables(connection: _Connection, outputs: Iterable[Output]) -> N
             missing table.
     """
     for output in outputs:
-        check_insertable(connection, output.table, is_updated=output.is_updated)
+        check_insertable(connection, output.table, is_updated=output.kind.is_updated)
         for table, columns in output.tables.items():
             found = read_columns(connection, table_identifier(table))
-            per_value = output.has_event_rows
+            per_value = output.kind.has_event_rows
             _check(connection, table, columns, found, per_value=per_value)
         output.check(connection)
 

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.ledger.output_kinds import WINDOW, OutputKind
 from sinks.postgres.outputs.metrics_view import create_metrics_view
 from sinks.postgres.outputs.output import StagedField, fields_of_events
 from sinks.postgres.outputs.replay_part import ReplayPart, others
@@ -45,9 +46,8 @@ _REVISED_NAME_BYTES_MAX = 63 - len("_revisions")
 class WindowTable(WindowColumns):
     """One row per window and group, or several rows with some of its events each."""
 
-    kind: ClassVar[str] = "window"
+    kind: ClassVar[OutputKind] = WINDOW
     clock_part: ClassVar[str] = "windows"
-    is_updated: ClassVar[bool] = True
     follows_watermark: ClassVar[bool] = True
     stages_events: ClassVar[bool] = False
 

@@ -342,7 +342,7 @@ class PostgresPublishTransaction:
                 {
                     **values,
                     "output_table": output.table,
-                    "kind": output.kind,
+                    "kind": output.kind.name,
                     "events": tally.events,
                     "rows": tally.rows,
                     "late": tally.late,

@@ -81,7 +81,7 @@ class RunMoves:
         found = corrections.count()
         voted.check_moved(CORRECTION, found.staged)
         for output in self._layout.outputs_of(HOME):
-            assert output.has_event_rows, "an upsert of anything else"
+            assert output.kind.has_event_rows, "an upsert of anything else"
             corrections.replace(output.table, voted.values["sequence"])
         return found.retracting
 

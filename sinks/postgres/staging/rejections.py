@@ -63,7 +63,7 @@ def find_rejected(  # noqa: PLR0913 - all of a transaction
     rejected: list[RejectedRow] = []
     for output in outputs:
         staged = staged_for(output.staging_table, branch)
-        if output.has_event_rows and tally.staged.get(staged):
+        if output.kind.has_event_rows and tally.staged.get(staged):
             with translated("looking for rejected rows"):
                 rejected += _RejectionSearch(
                     connection,

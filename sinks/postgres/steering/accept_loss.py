@@ -98,7 +98,7 @@ def _find(
     """Find what is lost from a table that is in one database."""
     for output in pipeline.outputs:
         is_meant = qualified(output.table) == qualified(table)
-        if not is_meant or output.kind == "outbox" or len(output.databases) > 1:
+        if not (is_meant and output.kind.has_table) or len(output.databases) > 1:
             continue
         is_home = output.databases == (HOME,)
         if not is_home and _is_beside(output, connection, databases):

@@ -216,7 +216,7 @@ class _Discard:
         return [
             output.table
             for output in self._pipeline.outputs
-            if output.kind != "outbox" and output.table not in self._shadows.values()
+            if output.kind.has_table and output.table not in self._shadows.values()
         ]
 
     def _find_present(

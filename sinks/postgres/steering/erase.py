@@ -267,7 +267,7 @@ def _find(work: _Work, request: ErasureRequest) -> None:
 def _find_where(work: _Work, table: str, condition: str) -> None:
     output = output_named(work.pipeline, table)
     try:
-        if output.kind == "append":
+        if output.kind.has_event_rows:
             found = find_where(work.connection, work.pipeline, output, condition)
             work.found.positions.update(found)
             return

@@ -176,7 +176,7 @@ def output_named(pipeline: AuditedPipeline, table: str) -> AuditedOutput:
     Raises:
         ConfigurationError: ``ERASE_NO_EVENTS``.
     """
-    fit = [o for o in pipeline.outputs if o.kind in {"append", "stateful", "join"}]
+    fit = [o for o in pipeline.outputs if o.kind.has_table and not o.kind.is_added_up]
     for output in fit:
         if output.table == table:
             return output

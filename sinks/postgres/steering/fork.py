@@ -279,7 +279,7 @@ def _unfit(
 ) -> Iterator[str]:
     if pipeline.guarantee is Guarantee.AT_LEAST_ONCE:
         yield "writes at least once"
-    if any(output.kind == "outbox" for output in pipeline.outputs):
+    if any(output.kind.sends_messages for output in pipeline.outputs):
         yield "sends messages, which a shadow must not"
     if any(set(output.databases) != {HOME} for output in pipeline.outputs):
         yield "writes to other databases"

@@ -131,10 +131,10 @@ def _compare(
     bound: sql.SQL = _SQL["read_by_both"]
     keys: tuple[str, ...] = _POSITION
     note = f"not compared: {', '.join(others)}" if others else ""
-    if output.kind == "window":
+    if output.kind.has_windows:
         bound = _SQL["settled"]
         keys = ("window_start", "window_end", *output.by)
-    elif output.kind != "append":
+    elif not output.kind.has_event_rows:
         bound, keys = sql.SQL("true"), ()
         if values["apart"]:
             note = "rows of functions are compared as they are, and one has read more"

@@ -28,6 +28,7 @@ from sinks.postgres.ledger.audited_pipeline import (
     fetch_pipeline,
     read_pipeline,
 )
+from sinks.postgres.ledger.output_kinds import kind_of
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import table_identifier
 from sinks.postgres.server.naming import state_table
@@ -295,7 +296,7 @@ def window_copies(
 ) -> Iterator[WindowCopies]:
     """Name the tables of every window output, whether they exist or not."""
     for place, output in enumerate(definition["outputs"]):
-        if output["kind"] != "window":
+        if not kind_of(output).has_windows:
             continue
         table = output["table"]
         yield WindowCopies(

@@ -80,9 +80,9 @@ class TakenBack:
         # ends later finds the catalog changed, and gives up.
         self._connection.execute(_PUBLISH["await_merge"], self._values)
         for output in self._pipeline.outputs:
-            if output.kind == "append":
+            if output.kind.has_event_rows:
                 self._delete("delete_appended", output.table)
-            elif output.kind in {"stateful", "join"} and self._exists(output.table):
+            elif output.kind.has_batch_rows and self._exists(output.table):
                 self._delete("delete_by_batch", output.table)
         for window in held_windows(
             self._connection,

@@ -202,6 +202,5 @@ def _rename(
         output.table: connection.execute(
             _SQL["rename_rows"].format(table=output.identifier), values
         ).rowcount
-        for output in pipeline.outputs
-        if output.kind == "append"
+        for output in pipeline.appends
     }

@@ -16,9 +16,9 @@ from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch, pin_path
+from sinks.postgres.ledger.output_kinds import WINDOW, kind_of
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import qualified, table_identifier
-from sinks.postgres.server.naming import revisions_table, state_table
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.tables.shadow_tables import read_shadow_tables
 from sinks.protocol.errors import ConfigurationError
@@ -138,20 +138,17 @@ def _tables_of(
     }
     if database == HOME:
         # Tables that the ledger also gives to the pipeline, whatever its definition.
+        # It keeps no kind of a shadow, so look for every table that one may have.
         for shadow in read_shadow_tables(connection, pipeline.name).values():
-            kinds.setdefault(shadow, "window")
+            kinds.setdefault(shadow, WINDOW)
         for output in (o for one in layouts for o in one["outputs"] if o["is_home"]):
-            kinds[output["table"]] = output["kind"]
+            kinds[output["table"]] = kind_of(output)
     installation = None if database == HOME else pipeline.installation
-    found: list[sql.Identifier] = []
-    for table, kind in kinds.items():
-        if kind == "outbox":
-            continue
-        found.append(table_identifier(table))
-        if kind == "window":
-            found.append(table_identifier(revisions_table(table)))
-            found.append(state_table(pipeline.number, table, installation=installation))
-    return [table.as_string(connection) for table in found]
+    return [
+        one.as_string(connection)
+        for table, kind in kinds.items()
+        for one in kind.tables(table, pipeline.number, installation=installation)
+    ]
 
 
 def _require_plain(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from sinks.postgres.ledger.output_kinds import kind_of
 from sinks.postgres.versions.graph_difference import graph_difference
 from sinks.postgres.versions.held_knowledge import HeldKnowledge, HeldWindows
 from sinks.postgres.versions.holdings import Holdings
@@ -61,7 +62,8 @@ def compare(
         if output["kind"] != before[table]["kind"]:
             reckoning += _of_another_kind(before[table], output)
             continue
-        if output["kind"] == "window":
+        kind = kind_of(output)
+        if kind.has_windows:
             windows_held, of_output = compare_windows(
                 before[table],
                 output,
@@ -71,7 +73,7 @@ def compare(
             )
             if windows_held != HeldWindows():
                 windows[table] = windows_held
-        elif output["kind"] == "stateful":
+        elif kind.keeps_keys:
             of_output = compare_keyed(
                 before[table], output, _described(former, wanted, table), holdings
             )
@@ -170,7 +172,7 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
             )
         )
     why = "What was published before the update is not read again for it."
-    if output["kind"] == "window":
+    if kind_of(output).has_windows:
         why += " Windows that have begun count from the update on."
     return Reckoning(
         findings=(
@@ -201,9 +203,10 @@ def _removed(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
             ),
         )
     )
-    if output["kind"] == "window":
+    kind = kind_of(output)
+    if kind.has_windows:
         return told + drop_windows(output, holdings)
-    if output["kind"] == "stateful":
+    if kind.keeps_keys:
         return told + drop_keyed(output, holdings)
     return told
 

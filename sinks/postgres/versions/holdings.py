@@ -9,6 +9,7 @@ from typing import Any
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
+from sinks.postgres.ledger.output_kinds import kind_of
 from sinks.postgres.server.columns import table_identifier
 from sinks.postgres.server.instants import to_microseconds
 from sinks.postgres.server.naming import state_table
@@ -109,22 +110,22 @@ class _Reading:
 
     def read(self, output: Mapping[str, Any]) -> HeldTable:
         """Read the table of an output."""
-        table = output["table"]
+        table, kind = output["table"], kind_of(output)
         target = table_identifier(table)
         columns = {
-            name: (kind, optional) for name, kind, optional in self._columns(target)
+            name: (type_, optional) for name, type_, optional in self._columns(target)
         }
         held = HeldTable(
             columns=columns,
             keys=self._count_keys(output),
-            # An outbox is not a table, so no other pipeline can own it.
+            # Without a table there is nothing that another pipeline could own.
             other_owner=None
-            if output["kind"] == "outbox"
+            if not kind.has_table
             else find_other_owner(self.connection, self.pipeline, table),
             is_empty=bool(columns)
             and self._fetch_one(_SQL["any_row"].format(target=target)) == (False,),
         )
-        if output["kind"] != "window" or not {"window_start", "final"} <= set(columns):
+        if not kind.has_windows or not {"window_start", "final"} <= set(columns):
             return held
         return self._with_windows(held, output, target)
 
@@ -158,7 +159,7 @@ class _Reading:
         )
 
     def _count_keys(self, output: Mapping[str, Any]) -> int:
-        if output["kind"] != "stateful":
+        if not kind_of(output).keeps_keys:
             return 0
         values = {"pipeline": self.pipeline, "table": output["table"]}
         (keys,) = self._fetch_one(_SQL["kept_keys"], values)

@@ -7,6 +7,7 @@ from typing import Any
 
 from psycopg import sql
 
+from sinks.postgres.ledger.output_kinds import JOIN
 from sinks.postgres.versions.holdings import Holdings
 from sinks.postgres.versions.version_plan import (
     Fate,
@@ -36,7 +37,7 @@ def compare_keyed(
     """
     had, has = described
     table = after["table"]
-    is_join = has.get("kind") == "join"
+    is_join = has.get("kind") == JOIN.name
     state = "events of the join" if is_join else "state of keys"
     changed = []
     if before["key"] != after["key"]:

@@ -31,7 +31,7 @@ def names_functions(layout: Mapping[str, Any]) -> bool:
 def _output_to_json(output: Output) -> dict[str, Any]:
     return {
         "table": output.table,
-        "kind": output.kind,
+        "kind": output.kind.name,
         "is_home": output.branches == (HOME,),
         **output.described(),
     }

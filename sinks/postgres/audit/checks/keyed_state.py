@@ -24,8 +24,6 @@ from sinks.postgres.outputs.key_text import format_key
 from sinks.postgres.server.statements import load_statements
 
 _KEYED = load_statements("sinks.postgres.audit.checks", "keyed.sql")
-#: Kinds of outputs whose rows are made from events and state.
-_WITH_STATE = frozenset({"stateful", "join"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +42,7 @@ def check_stateful_outputs(
     Returns:
         One check, or an empty tuple if the pipeline has no stateful outputs.
     """
-    outputs = [output for output in pipeline.outputs if output.kind in _WITH_STATE]
+    outputs = [output for output in pipeline.outputs if output.kind.keeps_keys]
     if not outputs:
         return ()
     checked = 0

@@ -28,7 +28,7 @@ def check_outbox(
         One check, or an empty tuple if the pipeline never had an outbox output.
     """
     size = fetch_one(connection, _OUTBOX["outbox_size"], pipeline=pipeline.name)
-    has_outbox = any(output.kind == "outbox" for output in pipeline.outputs)
+    has_outbox = any(output.kind.sends_messages for output in pipeline.outputs)
     if not has_outbox and not any(size.values()):
         return ()
     violations = [

@@ -128,7 +128,7 @@ def check_row_values(
                 _coverage(output, 0, "", "its rows: no driver has told its columns")
             )
             continue
-        if output.kind == "append":
+        if output.kind.has_event_rows:
             again = search.look(output, told)
             found.rows += again.rows
             found.violations += again.violations
@@ -153,7 +153,8 @@ def check_row_values(
 
 def _is_copied(pipeline: AuditedPipeline, output: AuditedOutput) -> bool:
     """Tell whether tasks wrote the rows, each in transactions of its own."""
-    return output.kind == "append" and pipeline.guarantee is not Guarantee.EXACTLY_ONCE
+    is_exact = pipeline.guarantee is Guarantee.EXACTLY_ONCE
+    return output.kind.has_event_rows and not is_exact
 
 
 class _OutputAudit:
@@ -182,13 +183,13 @@ class _OutputAudit:
     def run(self) -> None:
         """Compare the output in each of its databases."""
         for database in self._databases.of(self._output):
-            if self._output.kind == "outbox":
+            if self._output.kind.sends_messages:
                 self._compare_messages(database)
                 continue
             columns = self._readable(database)
             if columns is None:
                 continue
-            if self._output.kind == "window":
+            if self._output.kind.has_windows:
                 self._compare_windows(database, columns)
             else:
                 self._compare_batches(
@@ -198,7 +199,7 @@ class _OutputAudit:
     def coverage(self) -> OutputCoverage:
         """Say what was compared, and what was not."""
         missed = sorted(self._unread)
-        if self._output.kind == "window":
+        if self._output.kind.has_windows:
             missed.append(
                 "whether they are final"
                 if self._told.discards
@@ -476,7 +477,7 @@ def _coverage(
 ) -> OutputCoverage:
     return OutputCoverage(
         output=output.table,
-        kind=output.kind,
+        kind=output.kind.name,
         rows_compared=rows,
         looked_at=looked_at,
         not_looked_at=not_looked_at,

@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from psycopg import sql
 
+from sinks.postgres.ledger.output_kinds import KINDS
 from sinks.postgres.outputs.output import Output
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.replay_part import ReplayPart
@@ -137,7 +138,8 @@ def _as_text(part: ReplayPart, name: str, own: Mapping[str, str]) -> sql.Composa
                 "CASE kept.output_table WHEN {} THEN {} ELSE {} END"
             ).format(sql.Literal(table), sql.Literal(written), column)
     if part.table == "batch_output" and name in _COUNTED_BY_TASK:
+        counted = [kind.name for kind in KINDS.values() if kind.is_counted_by_task]
         return sql.SQL(
-            "CASE kept.kind WHEN 'window' THEN NULL ELSE {}::text END"
-        ).format(column)
+            "CASE WHEN kept.kind = ANY ({}) THEN NULL ELSE {}::text END"
+        ).format(sql.Literal(counted), column)
     return sql.SQL("{}::text").format(column)

@@ -26,7 +26,6 @@ from sinks.postgres.ledger.audited_pipeline import (
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.naming import application_name, runs_of_pipeline, state_table
 from sinks.postgres.server.statements import load_statements
@@ -213,7 +212,7 @@ def _state_sizes(
         for output in audited.windows
         if HOME in output.databases
     }
-    keyed = _KEYED if _is_keyed(audited) else ()
+    keyed = _keyed(audited)
     found = {
         row["name"]: row
         for row in fetch(connection, _SQL["table_sizes"], tables=[*windows, *keyed])
@@ -281,15 +280,16 @@ def _own_tables(
     connection: Connection[TupleRow], audited: AuditedPipeline
 ) -> list[str]:
     """Name the tables in which its batches change rows, not only add them."""
-    own = [_POSITIONS, *(_KEYED if _is_keyed(audited) else ())]
+    own = [_POSITIONS, *_keyed(audited)]
     for output in audited.windows:
         own.append(output.quoted(connection))
         own.append(_text(connection, state_table(audited.number, output.table)))
     return own
 
 
-def _is_keyed(audited: AuditedPipeline) -> bool:
-    return any(output.kind == KeyedTable.kind for output in audited.outputs)
+def _keyed(audited: AuditedPipeline) -> tuple[str, ...]:
+    """Name the ledger's tables of state and timers if the pipeline keeps any."""
+    return _KEYED if any(one.kind.keeps_keys for one in audited.outputs) else ()
 
 
 def _text(connection: Connection[TupleRow], name: sql.Identifier) -> str:

@@ -12,6 +12,7 @@ from psycopg.rows import TupleRow
 
 from sinks.postgres.audit.status.branches_in_doubt import HomeClaims
 from sinks.postgres.ledger.audited_pipeline import fetch, snapshot
+from sinks.postgres.ledger.output_kinds import kind_of
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.naming import revisions_table
@@ -90,7 +91,7 @@ def _needs(
 
 def _writes(output: Mapping[str, Any]) -> dict[str, bool]:
     table = output["table"]
-    writes = {table: output["kind"] == "window"}
+    writes = {table: kind_of(output).is_updated}
     is_revised = output.get("late") == LatePolicy.REVISE.value
     if is_revised and output.get("panes") != "discarding":
         writes[revisions_table(table)] = False

@@ -86,13 +86,13 @@ def _output_table(
     connection: Connection[TupleRow], output: AuditedOutput, added: DictRow | None
 ) -> OutputTable:
     sizes = []
-    if HOME in output.databases and output.kind != "outbox":
+    if HOME in output.databases and output.kind.has_table:
         sizes = fetch(connection, _SQL["size"], table=output.quoted(connection))
     size = sizes[0] if sizes else {"rows_estimated": None, "bytes": None}
     known = added or {}
     return OutputTable(
         table=output.table,
-        kind=output.kind,
+        kind=output.kind.name,
         databases=output.databases,
         rows_estimated=size["rows_estimated"],
         bytes=size["bytes"],

@@ -496,7 +496,7 @@ def _searched(
         + (f" in {place.database.name}" if place.database.name != HOME else "")
         for place in searchable
     ]
-    if any(output.kind == "outbox" for output in pipeline.outputs):
+    if any(output.kind.sends_messages for output in pipeline.outputs):
         places.append("messages that wait in the outbox")
     places.append("dead letters, late, expired, filtered and duplicate events")
     if pipeline.horizon_s is not None:

@@ -141,12 +141,12 @@ class _Reader:
 
     def read_tables(self) -> None:
         for output in self.pipeline.outputs:
-            if output.kind == "append":
+            if output.kind.has_event_rows:
                 key = ("kafka_topic", "kafka_partition", "kafka_offset")
                 self._read(output, "rows", key, **self.ranges)
-            elif output.kind == "window":
+            elif output.kind.has_windows:
                 self._read_windows(output)
-            elif output.kind != "outbox":
+            elif output.kind.has_table:
                 self._read(output, "all_rows", ())
 
     def _read_windows(self, output: AuditedOutput) -> None:
