@@ -26,7 +26,7 @@ from schemas.errors import DecodeError
 from services.dev.chaos.check_branches import check_branches
 from services.dev.chaos.check_ledger import Witnesses, check_ledger
 from services.dev.chaos.check_records import Sent, check_records
-from services.dev.chaos.observation import Connections, ResultRow, observe_pipeline
+from services.dev.chaos.observed_run import Connections, ResultRow, observe_pipeline
 from services.dev.chaos.plan import HOME
 from services.dev.chaos.sent_log import Place, SentRecord
 from services.dev.chaos.verdict import judge_prepared

@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 
 from integration_tests.harness.command import Command, signal_at
 from integration_tests.harness.finished_database import fill
-from services.dev.chaos.observation import Observation, observe
+from services.dev.chaos.observed_run import ObservedRun, observe
 from services.dev.chaos.plan import HOME
 from services.dev.chaos.self_test import Damage, run_self_test
 from services.dev.chaos.tests.finished_run import (
@@ -145,7 +145,7 @@ def _names(report: dict[str, list[dict[str, str]]]) -> list[str]:
     return [invariant["name"] for invariant in report["invariants"]]
 
 
-def _sorted(found: Observation) -> Observation:
+def _sorted(found: ObservedRun) -> ObservedRun:
     """Order what a database gives in any order."""
     return replace(
         found,

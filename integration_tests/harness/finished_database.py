@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
+from services.dev.chaos.chaos_world import PIPELINE, TOPIC
 from services.dev.chaos.check_records import Sent
-from services.dev.chaos.observation import Observation
+from services.dev.chaos.observed_run import ObservedRun
 from services.dev.chaos.plan import HOME
-from services.dev.chaos.world import PIPELINE, TOPIC
 from sinks.postgres.schema.migrations import migrate
 
 _EVENTS = """
@@ -37,7 +37,7 @@ VALUES (%s, '{}', '', 1, 1, %s)
 """
 
 
-def fill(dsns: Mapping[str, str], sent: Sent, found: Observation) -> None:
+def fill(dsns: Mapping[str, str], sent: Sent, found: ObservedRun) -> None:
     """Write what was found into empty databases.
 
     Args:
@@ -55,7 +55,7 @@ def fill(dsns: Mapping[str, str], sent: Sent, found: Observation) -> None:
 
 
 def _fill_rows(
-    connection: Connection[Any], database: str, sent: Sent, found: Observation
+    connection: Connection[Any], database: str, sent: Sent, found: ObservedRun
 ) -> None:
     connection.execute(_EVENTS)
     for row in found.rows:
@@ -71,7 +71,7 @@ def _fill_rows(
         )
 
 
-def _fill_ledger(home: Connection[Any], found: Observation) -> None:
+def _fill_ledger(home: Connection[Any], found: ObservedRun) -> None:
     home.execute(_PIPELINE, (PIPELINE, found.last_sequence))
     for epoch in found.claims:
         home.execute(
@@ -109,7 +109,7 @@ def _fill_ledger(home: Connection[Any], found: Observation) -> None:
         )
 
 
-def _fill_side_tables(home: Connection[Any], found: Observation) -> None:
+def _fill_side_tables(home: Connection[Any], found: ObservedRun) -> None:
     for place, event_id in found.duplicates:
         home.execute(
             "INSERT INTO tallyweir.duplicate_event (pipeline, kafka_topic, "

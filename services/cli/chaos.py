@@ -15,7 +15,7 @@ from services.cli.signals import end_once_on_signals
 from sinks.protocol.errors import FatalError
 
 if TYPE_CHECKING:
-    from services.dev.chaos.report import ChaosReport
+    from services.dev.chaos.chaos_report import ChaosReport
 
 _DATABASES_MAX = 8
 
@@ -61,9 +61,9 @@ def chaos(  # noqa: PLR0913, PLR0917 (the options of a command)
     with repeats, broken ones and aborted transactions, and a reader looks at snapshots.
     Then all is held against what was sent. Exit code 0 only when every invariant holds.
     """
+    from services.dev.chaos.chaos_report import read_git_commit
+    from services.dev.chaos.chaos_run import run_chaos
     from services.dev.chaos.plan import ChaosOptions, write_plan
-    from services.dev.chaos.report import read_git_commit
-    from services.dev.chaos.run import run_chaos
     from services.dev.chaos.workload import count_records
 
     started = time.monotonic()

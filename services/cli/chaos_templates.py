@@ -15,7 +15,10 @@ from services.cli.signals import end_once_on_signals
 from sinks.protocol.errors import FatalError
 
 if TYPE_CHECKING:
-    from services.dev.chaos.templates.report import TemplateOptions, TemplateReport
+    from services.dev.chaos.templates.template_report import (
+        TemplateOptions,
+        TemplateReport,
+    )
 
 
 def register(app: typer.Typer) -> None:
@@ -56,8 +59,11 @@ def chaos_templates(  # noqa: PLR0913, PLR0917 (the options of a command)
     are killed in mid-batch. Result tables, state, timers, dead letters and outbox must
     be equal. Exit code 0 only when they are, for every template.
     """
-    from services.dev.chaos.report import read_git_commit
-    from services.dev.chaos.templates.report import TemplateOptions, as_markdown
+    from services.dev.chaos.chaos_report import read_git_commit
+    from services.dev.chaos.templates.template_report import (
+        TemplateOptions,
+        as_markdown,
+    )
 
     began = time.monotonic()
 
@@ -93,8 +99,8 @@ def _run(
     keep: bool,
 ) -> list[TemplateReport]:
     """Do one trial after another; print the result of each."""
-    from services.dev.chaos.templates.run import kill_template
-    from services.dev.chaos.templates.world import template_world
+    from services.dev.chaos.templates.template_run import kill_template
+    from services.dev.chaos.templates.template_world import template_world
     from services.local.templates.template import read_template, template_names
 
     wanted = [read_template(name).name for name in names or template_names()]

@@ -15,11 +15,11 @@ from services.cli.verify import say_receipt
 from sinks.protocol.errors import FatalError
 
 if TYPE_CHECKING:
+    from services.dev.demo.demo_progress import DemoProgress
+    from services.dev.demo.demo_world import DemoWorld
     from services.dev.demo.drill import DrillReport
     from services.dev.demo.live_screen import LiveScreen
-    from services.dev.demo.progress import Progress
     from services.dev.demo.scenario import Scenario
-    from services.dev.demo.world import DemoWorld
     from sinks.postgres.audit import Receipt
 
 _FLIGHTS_TOTAL = 336_776
@@ -65,11 +65,11 @@ def demo(
     With --external the pipeline departures of a system that runs already does the work,
     and nothing is killed. Exit code 0 only when every event is accounted for, once.
     """
+    from services.dev.demo.demo_world import demo_world
     from services.dev.demo.drill import run_drill
     from services.dev.demo.external import external_world, send_and_wait
     from services.dev.demo.independent_checks import verify_results
     from services.dev.demo.scenario import write_scenario
-    from services.dev.demo.world import demo_world
 
     started = time.monotonic()
     end_once_on_signals()
@@ -104,7 +104,7 @@ class _PlainScreen:
     def tell(self, text: str) -> None:
         note(text)
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: DemoProgress) -> None:
         """Show nothing: the lines tell the progress, batch by batch."""
 
 
@@ -117,8 +117,8 @@ def _screen(scenario: Scenario) -> _PlainScreen | LiveScreen:
 
 
 def _say_where(world: DemoWorld, *, keep: bool) -> None:
+    from services.dev.demo.demo_world import PIPELINE
     from services.dev.demo.ledger import TABLES, Ledger
-    from services.dev.demo.world import PIPELINE
     from services.local.embedded.postgres import psql_line
     from services.process.endpoints import launcher
 

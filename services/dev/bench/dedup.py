@@ -51,7 +51,7 @@ from sinks.postgres.schema import migrations
 from sinks.postgres.server.connection import connect
 
 _OURS = "spark_jobs.dedup_bench"
-_SPARK = "spark_jobs.dedup_bench.spark_peer"
+_SPARK = "spark_jobs.dedup_bench.dedup_peer"
 #: A driver's settings must name a broker, but this benchmark never connects to it.
 _NO_BROKER = "localhost:9"
 #: IDs that one process fills in; progress is reported before each process.

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 
 from services.dev.chaos.check_ledger import RangeFinder
-from services.dev.chaos.observation import Observation
+from services.dev.chaos.observed_run import ObservedRun
 from services.dev.chaos.plan import HOME
 from sinks.postgres.audit import Check
 from sinks.postgres.audit.receipt import judge, not_applicable
 
 
-def check_branches(found: Observation) -> tuple[Check, ...]:
+def check_branches(found: ObservedRun) -> tuple[Check, ...]:
     """Compare the decisions, markers and rows of the participants with one another."""
     if not found.decided and not found.markers:
         why = "one database prepares nothing"
@@ -25,7 +25,7 @@ def check_branches(found: Observation) -> tuple[Check, ...]:
     return (_check_decisions(found), _check_rows(found))
 
 
-def _check_decisions(found: Observation) -> Check:
+def _check_decisions(found: ObservedRun) -> Check:
     """I7: each decided branch is committed once; no other branch is committed."""
     decided = {
         (branch.database, branch.sequence, branch.gid) for branch in found.decided
@@ -60,7 +60,7 @@ def _check_decisions(found: Observation) -> Check:
     )
 
 
-def _check_rows(found: Observation) -> Check:
+def _check_rows(found: ObservedRun) -> Check:
     """I7: a participant has as many rows of a batch as the batch's branches moved."""
     finder = RangeFinder(found.ranges)
     rows: Counter[tuple[str, int]] = Counter()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from services.dev.chaos.check_records import Sent
-from services.dev.chaos.observation import LedgerRange, Observation
+from services.dev.chaos.observed_run import LedgerRange, ObservedRun
 from services.dev.chaos.sent_log import Place
 from services.dev.chaos.snapshots import SeenBatch
 from services.dev.chaos.supervisor import PublishedBatch
@@ -36,7 +36,7 @@ class Witnesses:
 
 
 def check_ledger(
-    sent: Sent, found: Observation, witnesses: Witnesses
+    sent: Sent, found: ObservedRun, witnesses: Witnesses
 ) -> tuple[Check, ...]:
     """Compare the ledger with itself, the tables, the records and the witnesses."""
     return (
@@ -48,7 +48,7 @@ def check_ledger(
     )
 
 
-def _check_offsets(found: Observation) -> Check:
+def _check_offsets(found: ObservedRun) -> Check:
     """I5: ranges follow one another to the stored offset; sequences are dense."""
     violations = []
     expected: dict[int, int] = defaultdict(int)
@@ -80,7 +80,7 @@ def _check_offsets(found: Observation) -> Check:
     )
 
 
-def _check_one_decision(found: Observation) -> Check:
+def _check_one_decision(found: ObservedRun) -> Check:
     """I6: one decision per batch of a driver, and one range per offset."""
     keys = Counter((batch.epoch, batch.spark_batch_id) for batch in found.batches)
     violations = [
@@ -103,7 +103,7 @@ def _check_one_decision(found: Observation) -> Check:
     )
 
 
-def _check_decisions(found: Observation, witnesses: Witnesses) -> Check:
+def _check_decisions(found: ObservedRun, witnesses: Witnesses) -> Check:
     """I7: all rows belong to a decided batch, and no decided batch is ever lost."""
     decided = {batch.sequence: batch for batch in found.batches}
     finder = RangeFinder(found.ranges)
@@ -133,7 +133,7 @@ def _check_decisions(found: Observation, witnesses: Witnesses) -> Check:
     )
 
 
-def _check_epochs(found: Observation, witnesses: Witnesses) -> Check:
+def _check_epochs(found: ObservedRun, witnesses: Witnesses) -> Check:
     """I8: once an epoch has published, no older one does."""
     violations = [
         f"batch {latter.sequence} of epoch {latter.epoch} follows batch "
@@ -160,7 +160,7 @@ def _check_epochs(found: Observation, witnesses: Witnesses) -> Check:
     )
 
 
-def _check_conservation(sent: Sent, found: Observation) -> Check:
+def _check_conservation(sent: Sent, found: ObservedRun) -> Check:
     """I10: a batch read what Kafka had in its ranges, and accounts for all of it."""
     finder = RangeFinder(found.ranges)
     counts: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
@@ -229,7 +229,7 @@ def _by_partition(ranges: Sequence[LedgerRange]) -> dict[int, list[LedgerRange]]
     return parts
 
 
-def _all_places(found: Observation) -> Iterator[tuple[str, Place]]:
+def _all_places(found: ObservedRun) -> Iterator[tuple[str, Place]]:
     yield from ((row.database, row.place) for row in found.rows)
     yield from (("duplicate_event", place) for place, _ in found.duplicates)
     yield from (("dead_letter", place) for place, _ in found.dead_letters)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from services.dev.chaos.observation import Observation
+from services.dev.chaos.observed_run import ObservedRun
 from services.dev.chaos.sent_log import Place, SentRecord
 from services.dev.chaos.workload import GOOD, RecordKind
 from sinks.postgres.audit import Check
@@ -21,7 +21,7 @@ BROKEN_RULE = "NEGATIVE"
 
 
 def check_records(
-    sent: Sent, found: Observation, *, broken_rule: str = BROKEN_RULE
+    sent: Sent, found: ObservedRun, *, broken_rule: str = BROKEN_RULE
 ) -> tuple[Check, ...]:
     """Compare every record with the tables.
 
@@ -39,7 +39,7 @@ def check_records(
     )
 
 
-def _check_each_event_once(sent: Sent, found: Observation) -> Check:
+def _check_each_event_once(sent: Sent, found: ObservedRun) -> Check:
     """I1: each valid unique event is in the results exactly once."""
     wanted = {record.event_id for record in sent.values() if record.kind in GOOD}
     counted = Counter(row.event_id for row in found.rows)
@@ -53,7 +53,7 @@ def _check_each_event_once(sent: Sent, found: Observation) -> Check:
     )
 
 
-def _check_sources(sent: Sent, found: Observation) -> Check:
+def _check_sources(sent: Sent, found: ObservedRun) -> Check:
     """I2: each result names a record that is committed and good."""
     violations = []
     for row in found.rows:
@@ -69,7 +69,7 @@ def _check_sources(sent: Sent, found: Observation) -> Check:
     )
 
 
-def _check_payloads(sent: Sent, found: Observation) -> Check:
+def _check_payloads(sent: Sent, found: ObservedRun) -> Check:
     """I3: the columns of a result are those of its record."""
     violations = []
     for row in found.rows:
@@ -87,7 +87,7 @@ def _check_payloads(sent: Sent, found: Observation) -> Check:
     )
 
 
-def _check_dead_letters(sent: Sent, found: Observation, broken_rule: str) -> Check:
+def _check_dead_letters(sent: Sent, found: ObservedRun, broken_rule: str) -> Check:
     """I11: each bad record is a dead letter exactly once, for the right reason."""
     bad = {
         place: record
@@ -111,7 +111,7 @@ def _check_dead_letters(sent: Sent, found: Observation, broken_rule: str) -> Che
     )
 
 
-def _check_accounted(sent: Sent, found: Observation) -> Check:
+def _check_accounted(sent: Sent, found: ObservedRun) -> Check:
     """I14: each delivered record is in one place, and no other record is in any."""
     counted = Counter(_places(found))
     violations = [
@@ -138,7 +138,7 @@ def _check_accounted(sent: Sent, found: Observation) -> Check:
     )
 
 
-def _places(found: Observation) -> Iterator[Place]:
+def _places(found: ObservedRun) -> Iterator[Place]:
     yield from (row.place for row in found.rows)
     yield from (place for place, _ in found.duplicates)
     yield from (place for place, _ in found.dead_letters)

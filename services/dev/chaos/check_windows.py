@@ -6,7 +6,7 @@ import datetime as dt
 from collections import defaultdict
 
 from services.dev.chaos.check_records import Sent
-from services.dev.chaos.observation import Observation, WindowKey, WindowTotals
+from services.dev.chaos.observed_run import ObservedRun, WindowKey, WindowTotals
 from services.dev.chaos.workload import GOOD
 from sinks.postgres.audit import Check
 from sinks.postgres.audit.receipt import judge
@@ -14,7 +14,7 @@ from sinks.postgres.audit.receipt import judge
 _WINDOW_US = 15 * 60 * 1_000_000
 
 
-def check_windows(sent: Sent, found: Observation) -> Check:
+def check_windows(sent: Sent, found: ObservedRun) -> Check:
     """I13: each window and site has exactly the totals of its events."""
     expected = _recount(sent)
     violations = []

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import psutil
 
+from services.dev.chaos.chaos_world import PIPELINE, ChaosWorld
 from services.dev.chaos.gate import Gate
 from services.dev.chaos.plan import ChaosPlan, Injection, Kind
 from services.dev.chaos.supervisor import PATIENCE_S, Driver, Supervisor
-from services.dev.chaos.world import PIPELINE, ChaosWorld
 from sinks.protocol.errors import FatalError
 
 _MID_BATCH_WAIT_S = 10.0

@@ -13,9 +13,9 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from services.dev.chaos.observation import Connections, Observation, observe
+from services.dev.chaos.chaos_world import EVENTS_TABLE, PIPELINE
+from services.dev.chaos.observed_run import Connections, ObservedRun, observe
 from services.dev.chaos.plan import HOME
-from services.dev.chaos.world import EVENTS_TABLE, PIPELINE
 from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("services.dev.chaos", "self_test.sql")
@@ -33,7 +33,7 @@ class Damage(StrEnum):
 
 def run_self_test(
     connections: Connections,
-    finds_fault: Callable[[Observation], bool],
+    finds_fault: Callable[[ObservedRun], bool],
     *,
     seed: int,
 ) -> dict[Damage, bool]:

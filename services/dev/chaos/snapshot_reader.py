@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from services.dev.chaos.chaos_world import EVENTS_TABLE, PIPELINE, TOPIC, ChaosWorld
 from services.dev.chaos.plan import HOME
 from services.dev.chaos.snapshots import (
     SeenBatch,
@@ -18,7 +19,6 @@ from services.dev.chaos.snapshots import (
     floors_below,
     judge_snapshot,
 )
-from services.dev.chaos.world import EVENTS_TABLE, PIPELINE, TOPIC, ChaosWorld
 from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("services.dev.chaos", "snapshot.sql")

@@ -11,7 +11,7 @@ from services.dev.chaos.check_ledger import Witnesses, check_ledger
 from services.dev.chaos.check_records import Sent, check_records
 from services.dev.chaos.check_windows import check_windows
 from services.dev.chaos.nemesis import DriverDeath
-from services.dev.chaos.observation import LedgerBatch, Observation
+from services.dev.chaos.observed_run import LedgerBatch, ObservedRun
 from services.dev.chaos.snapshots import Snapshot, judge_against_sent
 from services.dev.chaos.supervisor import FENCED, DriverEnd
 from services.operate.replay_process import VERIFIED, ReplayResult
@@ -52,7 +52,7 @@ class Recovery:
 
 
 def judge_tables(
-    sent: Sent, found: Observation, witnesses: Witnesses
+    sent: Sent, found: ObservedRun, witnesses: Witnesses
 ) -> tuple[Check, ...]:
     """Judge what the tables hold."""
     return (

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from services.dev.demo.demo_progress import DemoProgress, Watcher
+from services.dev.demo.demo_world import PIPELINE, DemoWorld
 from services.dev.demo.expected_results import ExpectedResults
 from services.dev.demo.flight_stream import FlightStream
 from services.dev.demo.ledger import Ledger
-from services.dev.demo.progress import Progress, Watcher
 from services.dev.demo.scenario import Kill, Scenario
-from services.dev.demo.world import PIPELINE, DemoWorld
 from services.kafka.topic_log import TopicLog
 from services.process.driver_process import SILENCE_MAX_S, DriverProcess
 from services.produce.faults import Expectation
@@ -98,7 +98,7 @@ class Drill:
         self._parts = parts
         self._scenario = scenario
         self._watcher = watcher
-        self._progress = Progress()
+        self._progress = DemoProgress()
         self._checkpoint_deletions = 0
         self._shortest_batch_s: float | None = None
 

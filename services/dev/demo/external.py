@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
+from services.dev.demo.demo_progress import DemoProgress, Watcher
+from services.dev.demo.demo_world import PIPELINE, PIPELINE_SOURCE, TOPIC, DemoWorld
 from services.dev.demo.drill import DrillReport
 from services.dev.demo.flight_stream import FlightStream
 from services.dev.demo.ledger import Ledger
-from services.dev.demo.progress import Progress, Watcher
 from services.dev.demo.scenario import Scenario
-from services.dev.demo.world import PIPELINE, PIPELINE_SOURCE, TOPIC, DemoWorld
 from services.kafka.topic_log import TopicLog
 from services.local.embedded.state_directory import state_directory
 from services.process.driver_process import SILENCE_MAX_S
@@ -87,7 +87,7 @@ def send_and_wait(
     """
     bootstrap = world.endpoints.kafka_bootstrap
     stream = FlightStream(bootstrap, world.pipeline_file, scenario)
-    progress = Progress()
+    progress = DemoProgress()
 
     def show(total: int) -> None:
         watcher.show(replace(progress, sent=total))

@@ -7,13 +7,13 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import TupleRow, dict_row
 
+from services.dev.demo.demo_world import PIPELINE, DemoWorld
 from services.dev.demo.drill import DrillReport
 from services.dev.demo.expected_results import (
     HourOfFlights,
     compare_ids,
     compare_windows,
 )
-from services.dev.demo.world import PIPELINE, DemoWorld
 from sinks.postgres.audit import Check, Receipt, verify
 from sinks.postgres.audit.receipt import judge
 from sinks.postgres.server.sqlstate import translated

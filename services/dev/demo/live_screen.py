@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from services.dev.demo.progress import Progress
+from services.dev.demo.demo_progress import DemoProgress
 
 _REFRESHES_PER_S = 5
 
@@ -27,7 +27,7 @@ class LiveScreen:
 
     def __init__(self, messages: int) -> None:
         self._messages = messages
-        self._progress = Progress()
+        self._progress = DemoProgress()
         self._started = time.monotonic()
         self._console = Console(file=sys.stderr)
         self._live = Live(
@@ -54,7 +54,7 @@ class LiveScreen:
         line = Text(f"{self._elapsed_s:6.1f} s  ", style="dim")
         self._console.print(line.append(text, style="not dim"))
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: DemoProgress) -> None:
         """Let the next refresh draw these counts."""
         self._progress = progress
 

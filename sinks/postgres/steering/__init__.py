@@ -38,7 +38,7 @@ from sinks.postgres.steering.redrive import (
     redriving,
 )
 from sinks.postgres.steering.restore import Restored, restore
-from sinks.postgres.steering.scaling_bounds import end_scaling, set_bounds
+from sinks.postgres.steering.scaling_act import end_scaling, set_bounds
 from sinks.postgres.steering.shadow_diff import OutputDiff, diff
 from sinks.postgres.steering.snapshot import (
     Snapshot,

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from services.dev.chaos.check_ledger import Witnesses
 from services.dev.chaos.check_records import BROKEN_RULE, Sent
-from services.dev.chaos.observation import (
+from services.dev.chaos.observed_run import (
     Branch,
     LedgerBatch,
     LedgerRange,
-    Observation,
+    ObservedRun,
     ResultRow,
     WindowKey,
     WindowTotals,
@@ -65,7 +65,7 @@ def sent_records(seed: int) -> dict[Place, SentRecord]:
     return sent
 
 
-def finished(sent: Sent) -> Observation:
+def finished(sent: Sent) -> ObservedRun:
     """What a pipeline without faults makes of the records."""
     seen: set[str] = set()
     rows: list[ResultRow] = []
@@ -95,7 +95,7 @@ def finished(sent: Sent) -> Observation:
             )
             counted["committed"] += 1
     batches = _OFFSETS // OFFSETS_PER_BATCH + 1
-    return Observation(
+    return ObservedRun(
         rows=tuple(rows),
         duplicates=tuple(duplicates),
         dead_letters=tuple(dead),
@@ -132,7 +132,7 @@ def finished(sent: Sent) -> Observation:
     )
 
 
-def in_two_databases(found: Observation) -> Observation:
+def in_two_databases(found: ObservedRun) -> ObservedRun:
     """Let every second row lie in a participant, with a branch for each batch."""
     rows = tuple(
         replace(row, database=PARTICIPANT) if index % 2 else row
@@ -151,7 +151,7 @@ def in_two_databases(found: Observation) -> Observation:
     return replace(found, rows=rows, markers=markers, decided=decided)
 
 
-def witnesses(found: Observation) -> Witnesses:
+def witnesses(found: ObservedRun) -> Witnesses:
     """Somebody saw every batch, and its driver told of it."""
     return Witnesses(
         seen={

@@ -12,7 +12,7 @@ import pytest
 from services.dev.chaos.check_ledger import Witnesses
 from services.dev.chaos.check_records import Sent
 from services.dev.chaos.nemesis import DriverDeath
-from services.dev.chaos.observation import Observation
+from services.dev.chaos.observed_run import ObservedRun
 from services.dev.chaos.tests.finished_run import (
     OFFSETS_PER_BATCH,
     finished,
@@ -29,28 +29,28 @@ from services.dev.chaos.verdict import (
 )
 from sinks.postgres.audit import Verdict
 
-Damage = Callable[[Observation, random.Random], Observation]
+Damage = Callable[[ObservedRun, random.Random], ObservedRun]
 
 
-def broken(sent: Sent, found: Observation, seen: Witnesses) -> set[str]:
+def broken(sent: Sent, found: ObservedRun, seen: Witnesses) -> set[str]:
     """Name the invariants that do not hold, by their numbers."""
     checks = judge_tables(sent, found, seen)
     return {c.name.split("_")[0] for c in checks if c.verdict is Verdict.FAILED}
 
 
-def remove_row(found: Observation, source: random.Random) -> Observation:
+def remove_row(found: ObservedRun, source: random.Random) -> ObservedRun:
     """Lose a row."""
     rows = list(found.rows)
     rows.pop(source.randrange(len(rows)))
     return replace(found, rows=tuple(rows))
 
 
-def double_row(found: Observation, source: random.Random) -> Observation:
+def double_row(found: ObservedRun, source: random.Random) -> ObservedRun:
     """Repeat a row."""
     return replace(found, rows=(*found.rows, source.choice(found.rows)))
 
 
-def swap_payloads(found: Observation, source: random.Random) -> Observation:
+def swap_payloads(found: ObservedRun, source: random.Random) -> ObservedRun:
     """Exchange what two rows say."""
     rows = list(found.rows)
     one, other = source.sample(range(len(rows)), 2)
@@ -60,7 +60,7 @@ def swap_payloads(found: Observation, source: random.Random) -> Observation:
     return replace(found, rows=tuple(rows))
 
 
-def move_row(found: Observation, source: random.Random) -> Observation:
+def move_row(found: ObservedRun, source: random.Random) -> ObservedRun:
     """Let a row name an offset of another batch."""
     rows = list(found.rows)
     index = source.randrange(len(rows))
@@ -71,7 +71,7 @@ def move_row(found: Observation, source: random.Random) -> Observation:
     return replace(found, rows=tuple(rows))
 
 
-def advance_offset(found: Observation, source: random.Random) -> Observation:
+def advance_offset(found: ObservedRun, source: random.Random) -> ObservedRun:
     """Move a stored offset by one."""
     partition = source.choice(sorted(found.positions))
     moved = {**found.positions, partition: found.positions[partition] + 1}

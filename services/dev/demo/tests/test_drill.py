@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from services.dev.demo.demo_progress import DemoProgress
 from services.dev.demo.drill import Drill, DrillParts, DrillReport
 from services.dev.demo.flight_stream import FlightStream
 from services.dev.demo.ledger import Ledger
-from services.dev.demo.progress import Progress
 from services.dev.demo.scenario import Kill, Scenario
 from services.kafka.topic_log import TopicLog
 from services.process.driver_process import DriverProcess
@@ -138,7 +138,7 @@ class Silence:
     def tell(self, text: str) -> None:
         """Not listened to."""
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: DemoProgress) -> None:
         """Not looked at."""
 
 

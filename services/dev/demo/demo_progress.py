@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class DemoProgress:
     """Counts so far.
 
     Attributes:
@@ -35,5 +35,5 @@ class Watcher(Protocol):
     def tell(self, text: str) -> None:
         """Take a line about something that has happened."""
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: DemoProgress) -> None:
         """Take the changed counts; called often."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from schemas.contract import load_contract
 from services.dev.chaos.supervisor import PATIENCE_S, Supervisor
-from services.dev.chaos.templates.report import TemplateOptions, TemplateReport
 from services.dev.chaos.templates.results import compare_results, read_results
 from services.dev.chaos.templates.stream import PARTITIONS, TemplateStream
-from services.dev.chaos.templates.world import TemplateRun, TemplateWorld
+from services.dev.chaos.templates.template_report import TemplateOptions, TemplateReport
+from services.dev.chaos.templates.template_world import TemplateRun, TemplateWorld
 from services.dev.chaos.verdict import judge_replay
 from services.kafka.topic_log import TopicLog
 from services.kafka.topics import ensure_topic

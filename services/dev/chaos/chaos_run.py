@@ -10,12 +10,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from schemas.contract import load_contract
+from services.dev.chaos.chaos_report import ChaosReport, read_git_commit
+from services.dev.chaos.chaos_world import PIPELINE, TOPIC, ChaosWorld, chaos_world
 from services.dev.chaos.check_ledger import Witnesses
 from services.dev.chaos.gate import Gate
 from services.dev.chaos.nemesis import Nemesis
-from services.dev.chaos.observation import Connections, observe, read_prepared
+from services.dev.chaos.observed_run import Connections, observe, read_prepared
 from services.dev.chaos.plan import HOME, ChaosOptions, ChaosPlan, write_plan
-from services.dev.chaos.report import ChaosReport, read_git_commit
 from services.dev.chaos.self_test import as_violations, run_self_test
 from services.dev.chaos.sender import Sender, SharedTransactions
 from services.dev.chaos.sent_log import SentLog
@@ -34,7 +35,6 @@ from services.dev.chaos.verdict import (
     outside_of_chaos,
 )
 from services.dev.chaos.workload import RecordKind, Workload, count_records
-from services.dev.chaos.world import PIPELINE, TOPIC, ChaosWorld, chaos_world
 from services.kafka.topic_log import TopicLog
 from services.operate.replay_process import run_replay
 from sinks.postgres.audit import Check, Receipt, verify

@@ -11,7 +11,7 @@ from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.server.statements import load_statements
 from sinks.scaling.bounds import Bounds
 
-_SQL = load_statements("sinks.postgres.steering", "scaling_bounds.sql")
+_SQL = load_statements("sinks.postgres.steering", "scaling_act.sql")
 
 
 def set_bounds(

@@ -9,13 +9,13 @@ from typing import Any
 
 from psycopg import Connection, sql
 
+from services.dev.chaos.chaos_world import EVENTS_TABLE, PIPELINE
 from services.dev.chaos.plan import HOME
 from services.dev.chaos.sent_log import Place
 from services.dev.chaos.workload import ChaosEvent
-from services.dev.chaos.world import EVENTS_TABLE, PIPELINE
 from sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("services.dev.chaos", "observation.sql")
+_SQL = load_statements("services.dev.chaos", "observed_run.sql")
 
 Connections = Mapping[str, Connection[tuple[Any, ...]]]
 
@@ -85,7 +85,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class ObservedRun:
     """What the databases hold.
 
     Attributes:
@@ -117,7 +117,7 @@ class Observation:
     markers: tuple[Branch, ...]
 
 
-def observe(connections: Connections) -> Observation:
+def observe(connections: Connections) -> ObservedRun:
     """Read everything; no driver may work meanwhile.
 
     Args:
@@ -146,7 +146,7 @@ def observe_pipeline(
     *,
     rows: Iterable[ResultRow],
     windows: Iterable[tuple[WindowKey, WindowTotals]] = (),
-) -> Observation:
+) -> ObservedRun:
     """Read everything but the results, which differ from pipeline to pipeline.
 
     Args:
@@ -161,7 +161,7 @@ def observe_pipeline(
         return home.execute(_SQL[statement], {"pipeline": pipeline}).fetchall()
 
     ((last_sequence,),) = fetch("last_sequence")
-    return Observation(
+    return ObservedRun(
         rows=tuple(rows),
         duplicates=tuple(
             ((partition, offset), event_id)
