@@ -17,6 +17,7 @@ from services.tests.tidy_checks import (
     FUNCTION_LINES_MAX,
     LONG_FUNCTIONS,
     MODULE_LINES_MAX,
+    SHARED_NAMES,
     SLEEPERS,
     dead_letter_reasons,
     error_codes,
@@ -24,6 +25,7 @@ from services.tests.tidy_checks import (
     name_of,
     parse,
     python_files,
+    shared_names,
     sleeps,
     sql_files,
 )
@@ -58,6 +60,8 @@ def test_each_check_finds_what_it_is_for(
         "events.mark_dead(1, 'NEW_REASON', '')",
         "path = '/wo" + "rk/main'",
     ]
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "odd.py").touch()
     (package / "odd.py").write_text("\n".join(lines) + "\n" * MODULE_LINES_MAX)
     table = "| a |\n|---|\n| 1 |\n"
     (tmp_path / "README.md").write_text(f"See [this](nowhere.md).\n\n{table}{table}")
@@ -75,6 +79,11 @@ def test_the_ratchet_only_holds_what_is_still_too_long() -> None:
         and (node.end_lineno or 0) - node.lineno >= FUNCTION_LINES_MAX
     }
     assert functions == set(LONG_FUNCTIONS)
+
+
+def test_only_names_that_modules_share_may_be_shared() -> None:
+    """A name that one module has left loses its exception."""
+    assert set(SHARED_NAMES) == set(shared_names(ROOT))
 
 
 def test_nobody_is_allowed_to_sleep_who_does_not() -> None:

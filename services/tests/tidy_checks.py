@@ -40,7 +40,7 @@ SLEEPERS = {
 #: Modules that may open a connection to Postgres without the pinned settings, and why.
 CONNECTORS = {
     "sinks/postgres/server/connection.py": "pins them",
-    "services/dev/chaos/world.py": "pins them, and wants psycopg's own errors",
+    "services/dev/chaos/chaos_world.py": "pins them, and wants psycopg's own errors",
     "services/local/embedded/postgres.py": "asks whether its server answers at all",
 }
 #: Upper-case words in the code that are no error codes.
@@ -56,6 +56,22 @@ NOT_CODES = {
     "PYTEST_ARGUMENTS",
 }
 OWN_VARIABLES = "TALLYWEIR_"
+#: Names that modules of several packages share, and why they mean one thing. The module
+#: of a command has the name of its command, even if another module has it too.
+SHARED_NAMES = {
+    "application.py": "the HTTP application of a service",
+    "service.py": "the loop of a service",
+    "tenure.py": "the work of a service that holds its lock",
+    "errors.py": "the errors of a package",
+    "columns.py": "of a pipeline, in its definition and in Postgres",
+    "databases.py": "of a pipeline, in its definition and in the environment",
+    "durations.py": "as text, and as a pipeline uses them",
+    "guarantee.py": "of a pipeline, as the protocol and the definition know it",
+    "prediction.py": "of a rate by a benchmark, of a column by a model",
+    "source_section.py": "of a pipeline file, for producers and for drivers",
+    "window_kinds.py": "of an output, in the definition and in Postgres",
+}
+_COMMANDS = "services/cli/"
 
 _SOURCES = ("schemas", "sinks", "spark_jobs", "services", "integration_tests")
 _UPPER_SNAKE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
@@ -129,6 +145,25 @@ def texts(path: Path) -> set[str]:
         for node in ast.walk(parse(path))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
+
+
+def shared_names(root: Path) -> dict[str, list[str]]:
+    """The names that several modules have, each with these modules."""
+    having: dict[str, list[str]] = {}
+    for path in python_files(root, tests=False):
+        name = name_of(path, root)
+        if not path.name.startswith("__") and not name.startswith(_COMMANDS):
+            having.setdefault(path.name, []).append(name)
+    return {name: found for name, found in having.items() if len(found) > 1}
+
+
+def find_shared_names(root: Path) -> list[str]:
+    """Find modules that have one name and mean different things."""
+    return [
+        f"{' and '.join(found)} have one name"
+        for name, found in shared_names(root).items()
+        if name not in SHARED_NAMES
+    ]
 
 
 def find_long_modules(root: Path) -> list[str]:
@@ -380,6 +415,7 @@ def find_forbidden_texts(root: Path) -> list[str]:
 
 
 CHECKS: tuple[Callable[[Path], list[str]], ...] = (
+    find_shared_names,
     find_long_modules,
     find_long_functions,
     find_sleeps,
