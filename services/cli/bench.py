@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +13,14 @@ from services.cli.rendering import example, note, say, say_json, say_table
 from sinks.protocol.errors import FatalError
 
 
-def _in_a_folder(file: Path | None) -> Path | None:
-    """Check that a file can be written, before minutes of measuring."""
-    if file is not None and not file.absolute().parent.is_dir():
+def _drawable(file: Path | None) -> Path | None:
+    """Check that a picture can be drawn and written, before minutes of measuring."""
+    if file is None:
+        return None
+    if not file.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {file.parent}")
+    if find_spec("matplotlib") is None:
+        raise typer.BadParameter("matplotlib draws it; tallyweir test installs it")
     return file
 
 
@@ -44,7 +49,7 @@ _Plot = Annotated[
     typer.Option(
         dir_okay=False,
         writable=True,
-        callback=_in_a_folder,
+        callback=_drawable,
         help="Also draw the figures into this file, as SVG.",
     ),
 ]
@@ -61,14 +66,12 @@ def register(app: typer.Typer) -> None:
     )
     bench.command(epilog=example("tallyweir bench throughput --json"))(throughput)
     bench.command(epilog=example("tallyweir bench latency --json"))(latency)
-    bench.command(epilog=example("tallyweir bench databases --json"))(databases)
     bench.command(epilog=example("tallyweir bench guarantees --json"))(guarantees)
     bench.command(epilog=example("tallyweir bench cost --json"))(cost)
     bench.command(epilog=example("tallyweir bench scale --json"))(scale)
     bench.command(epilog=example("tallyweir bench windows --json"))(windows)
     bench.command(epilog=example("tallyweir bench joins --json"))(joins)
     bench.command(epilog=example("tallyweir bench dedup --json"))(dedup)
-    bench.command(epilog=example("tallyweir bench ingest --json"))(ingest)
     bench.command(epilog=example("tallyweir bench full-catalog --json"))(full_catalog)
     bench.command(epilog=example("tallyweir bench soak --json"))(soak)
     app.add_typer(bench)
@@ -105,23 +108,6 @@ def latency(
     _show(
         "latency",
         measure_latency(rate=rate, seconds=seconds, seed=seed, say=note),
-        as_json=as_json,
-        plot=plot,
-    )
-
-
-def databases(
-    events: _Events = 1_000_000,
-    seed: _Seed = 7,
-    as_json: _Json = False,
-    plot: _Plot = None,
-) -> None:
-    """What several databases cost, against one, for large and for small batches."""
-    from services.dev.bench.several_databases import measure_databases
-
-    _show(
-        "databases",
-        measure_databases(events=events, seed=seed, say=note),
         as_json=as_json,
         plot=plot,
     )
@@ -270,29 +256,12 @@ def soak(
     _show("soak", figures, as_json=as_json, plot=plot, tables=soak_tables)
 
 
-def ingest(
-    connections: Annotated[
-        int, typer.Option(min=1, help="Events under way at any time.")
-    ] = 64,
-    seconds: Annotated[int, typer.Option(min=1, help="Of each of the two runs.")] = 10,
-    as_json: _Json = False,
-) -> None:
-    """Single events over HTTP, beside the broker's own limit in the same run."""
-    from services.dev.bench.ingest import measure_ingest
-
-    _show(
-        "ingest",
-        measure_ingest(connections=connections, seconds=seconds, say=note),
-        as_json=as_json,
-    )
-
-
 def _show(
     command: str,
     figures: Mapping[str, Any],
     *,
     as_json: bool,
-    plot: Path | None = None,
+    plot: Path | None,
     tables: Callable[[Mapping[str, Any]], Sequence[_Table]] | None = None,
 ) -> None:
     """Draw, print and judge figures; people read the tables, if there are any."""
@@ -318,7 +287,7 @@ def _end(figures: Mapping[str, object]) -> None:
 def _draw(command: str, figures: Mapping[str, object], plot: Path | None) -> None:
     if plot is None:
         return
-    from services.dev.bench.plots import PLOTS
+    from services.dev.bench.plots import draw
 
-    plot.write_text(PLOTS[command](figures), "utf-8")
+    plot.write_text(draw(command, figures), "utf-8")
     note(f"wrote {plot}")

@@ -31,7 +31,6 @@ SLEEPERS = {
     "spark_jobs/dedup_bench/catalog_figures.py": "looks whether merges have ended",
     "services/dev/bench/latency.py": "sends at a pace, and polls a table for its rows",
     "services/dev/bench/soak.py": "sends at a pace, and polls the ledger",
-    "services/dev/bench/small_batches.py": "polls a table as an idle reader would",
     "services/dev/images/engine.py": "polls a server until it answers",
     "services/cli/drain.py": "polls for a driver to end a drain",
     "services/local/embedded/daemon.py": "polls a server until it answers",

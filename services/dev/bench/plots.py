@@ -1,27 +1,33 @@
-"""Draws the figures of each benchmark as a picture."""
+"""Draws the figures of each benchmark as a picture, by matplotlib."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import io
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from services.dev.bench.svg_plot import (
-    Axis,
-    Bars,
-    Line,
-    bar_chart,
-    line_chart,
-    write_figure,
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import (
+    EngFormatter,
+    FixedLocator,
+    NullLocator,
+    StrMethodFormatter,
 )
 
 Figures = Mapping[str, Any]
 
 _OURS = "Tallyweir"
-_RATE = Axis(label="events per second; longer is better")
-_RATE_AXIS = Axis(label="events per second")
-_COST_AXIS = Axis(label="processor time, µs per event")
-_HALF = 480
+_RATE = "events per second"
+_ROUNDS = ("cold", "warm")
 _MEGA = 1_000_000
+_INCHES = (7.5, 3.6)
+_BAR_INCHES = 0.28
+#: A line with at most so many points has a tick at each of them.
+_FEW_POINTS = 7
 _AXIS_LABELS = {
     "task_slots": "tasks of Spark at a time",
     "kafka_partitions": "partitions of the topic",
@@ -32,255 +38,339 @@ _AXIS_LABELS = {
 }
 #: Axes whose values double or grow tenfold from one point to the next.
 _LOG_AXES = ("task_slots", "kafka_partitions", "event_bytes", "window_keys")
-
-
-def plot_throughput(figures: Figures) -> str:
-    """Draw Tallyweir and each peer, with the guarantee of each."""
-    cold, warm = figures["cold"], figures["warm"]
-    ours = {"cold": cold["events_per_second"], "warm": warm["events_per_second"]}
-    rows = [Bars(name=_OURS, note="exactly once, by ID", values=ours)]
-    for name, guarantee in figures["guarantees"].items():
-        peer = {"cold": cold["peers"][name], "warm": warm["peers"][name]}
-        rows.append(Bars(name=_words(name), note=guarantee, values=peer))
-    return _rates("Throughput into Postgres", rows)
-
-
-def plot_variants(figures: Figures) -> str:
-    """Draw each variant that has a rate, such as a guarantee or a set of databases."""
-    rows = [
-        Bars(name=_words(name), values=_cold_and_warm(one))
-        for name, one in figures.items()
-        if isinstance(one, Mapping)
-    ]
-    return _rates("Throughput by variant", rows)
-
-
-def plot_pair(figures: Figures) -> str:
-    """Draw Tallyweir and its one peer."""
-    return _rates("Throughput into Postgres", _pair(figures))
-
-
-def plot_windows(figures: Figures) -> str:
-    """Draw the windowed counts of Tallyweir and its one peer."""
-    return _rates("Windowed counts", _pair(figures))
-
-
-def plot_cost(figures: Figures) -> str:
-    """Draw the processor time of an event by part, and the bytes that it leaves."""
-    cold, warm = (
-        figures[round_]["cpu_seconds_per_million"] for round_ in ("cold", "warm")
-    )
-    rows = [
-        Bars(name=_words(part), values={"cold": cold[part], "warm": warm[part]})
-        for part in warm
-    ]
-    unit = Axis(label="processor time, µs per event; shorter is better")
-    left = [
-        Bars(name=name, values={one: figures[one][key] for one in ("cold", "warm")})
-        for name, key in (
-            ("written to Postgres' log", "log_bytes_per_event"),
-            ("shuffled by Spark", "shuffled_bytes_per_event"),
-        )
-    ]
-    charts = [
-        bar_chart("What an event costs", unit, rows),
-        bar_chart("What it leaves", Axis(label="bytes per event"), left),
-    ]
-    return write_figure("Cost", charts)
-
-
-def plot_latency(figures: Figures) -> str:
-    """Draw percentiles over the time of the load, including the settling time."""
-    spans = figures["over_time"]
-    lines = [
-        Line(name=name, points=[(one["second"], one[key]) for one in spans])
-        for name, key in (("99 %", "p99_ms"), ("90 %", "p90_ms"), ("median", "p50_ms"))
-    ]
-    chart = line_chart(
-        f"From send to row at {figures['rate']:,} events/s, exactly once",
-        Axis(
-            label="seconds of the load; not counted: the first "
-            f"{figures['settling_seconds']:.0f}"
-        ),
-        Axis(label="latency, ms", log=True),
-        lines,
-    )
-    return write_figure("Latency over time", [chart])
-
-
-def plot_scale(figures: Figures) -> str:
-    """Draw the rate and the cost of an event for each axis, then the prediction."""
-    charts = []
-    for axis, points in figures["axes"].items():
-        if not points:
-            continue
-        x_axis = Axis(label=_AXIS_LABELS[axis], log=axis in _LOG_AXES)
-        rates = [
-            Line(name=name, points=[(one["value"], one[key]) for one in points])
-            for name, key in (
-                ("cold", "cold_events_per_second"),
-                ("warm", "events_per_second"),
-            )
-        ]
-        costs = [
-            Line(
-                name=part,
-                points=[
-                    (one["value"], one["cpu_seconds_per_million"][part])
-                    for one in points
-                ],
-            )
-            for part in points[0]["cpu_seconds_per_million"]
-        ]
-        title = _words(axis).capitalize()
-        charts += [
-            line_chart(title, x_axis, _RATE_AXIS, rates, width=_HALF),
-            line_chart(f"{title}: cost", x_axis, _COST_AXIS, costs, width=_HALF),
-        ]
-    predicted = [
-        (one["nodes"], one["events_per_second"])
-        for one in figures["predicted"]["nodes"]
-    ]
-    charts.append(
-        line_chart(
-            "Predicted, not measured",
-            Axis(label="nodes for Spark", log=True),
-            _RATE_AXIS,
-            [Line(name="warm, exactly once, by ID", points=predicted)],
-            width=_HALF,
-        )
-    )
-    return write_figure("How cost grows as work grows", charts, columns=2)
-
-
-def plot_full_catalog(figures: Figures) -> str:
-    """Draw the rates with an empty catalog and with a full one."""
-    rows = [
-        Bars(name=name, values=_cold_and_warm(figures[one]))
-        for name, one in (
-            ("no IDs in the catalog", "empty"),
-            (f"{figures['ids']:,} IDs in the catalog", "full"),
-        )
-    ]
-    return _rates("Throughput by what the catalog holds", rows)
-
-
-def plot_soak(figures: Figures) -> str:
-    """Draw rate, lag, memory and catalog over the time of the load."""
-    spans = figures["over_time"]
-    seconds = Axis(
-        label="seconds of the load; not compared: the first "
-        f"{figures['settling_seconds']:.0f}"
-    )
-
-    def line(name: str, key: str, unit: float = 1.0) -> Line:
-        return Line(
-            name=name, points=[(one["second"], one[key] / unit) for one in spans]
-        )
-
-    parts = [
-        Line(
-            name=_words(part),
-            points=[
-                (one["second"], one["memory_bytes"][part] / _MEGA) for one in spans
-            ],
-        )
-        for part in spans[0]["memory_bytes"]
-    ]
-    charts = [
-        line_chart(title, seconds, axis, lines, width=_HALF)
-        for title, axis, lines in (
-            (
-                f"At {figures['rate']:,} events/s",
-                _RATE_AXIS,
-                [line("read", "events_per_second"), line("sent", "sent_per_second")],
-            ),
-            ("Lag", Axis(label="messages"), [line("waiting", "lag_records")]),
-            ("Memory that is no file", Axis(label="MB"), parts),
-            (
-                "Seen-ID catalog",
-                Axis(label="MB"),
-                [
-                    line("stored", "catalog_bytes", _MEGA),
-                    line("computed", "computed_bytes", _MEGA),
-                ],
-            ),
-        )
-    ]
-    return write_figure("A steady load over time", charts, columns=2)
-
-
-def plot_dedup(figures: Figures) -> str:
-    """Draw cost, space and the wait after a start, by the size of the catalog."""
-    points = figures["points"]
-    sizes = Axis(label="IDs in the catalog", log=True)
-    ours = [
-        _by_size(points, "probe", "tallyweir", "probe_us"),
-        _by_size(points, "probe, file, publish", "tallyweir", "append_us"),
-    ]
-    peers = [
-        _by_size(points, _words(name), name, "us_per_event")
-        for name in ("unique_index", "spark_rocksdb")
-        if name in points[0]
-    ]
-    rooms = [
-        _by_size(points, where, "tallyweir", f"{where}_bytes_per_id")
-        for where in ("postgres", "disk", "memory")
-    ]
-    waits = [
-        Line(
-            name=f"repeats {_words(kind)}",
-            points=[
-                (one["ids"], one["tallyweir"]["first_answer_seconds"][kind])
-                for one in points
-            ],
-        )
-        for kind in points[0]["tallyweir"]["first_answer_seconds"]
-    ]
-    charts = [
-        line_chart(title, sizes, axis, lines, width=_HALF)
-        for title, axis, lines in (
-            ("Cost", Axis(label="µs per event", log=True), [*ours, *peers]),
-            ("Room", Axis(label="bytes per ID"), rooms),
-            ("From a start to the first answer", Axis(label="seconds"), waits),
-        )
-    ]
-    return write_figure("Seen-ID catalog by its size", charts, columns=2)
-
-
-def _by_size(points: Sequence[Figures], name: str, whose: str, figure: str) -> Line:
-    measured = [one for one in points if whose in one]
-    return Line(
-        name=name, points=[(one["ids"], one[whose][figure]) for one in measured]
-    )
-
-
-#: How to draw each command's figures; a command that is not listed has no picture.
-PLOTS: Mapping[str, Callable[[Figures], str]] = {
-    "throughput": plot_throughput,
-    "guarantees": plot_variants,
-    "databases": plot_variants,
-    "windows": plot_windows,
-    "joins": plot_pair,
-    "cost": plot_cost,
-    "latency": plot_latency,
-    "scale": plot_scale,
-    "dedup": plot_dedup,
-    "soak": plot_soak,
-    "full-catalog": plot_full_catalog,
+#: Text stays text, and the same figures give the same file.
+_STYLE = {
+    "axes.axisbelow": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.size": 9,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "tallyweir",
 }
 
 
-def _rates(title: str, rows: Sequence[Bars]) -> str:
-    return write_figure(title, [bar_chart(title, _RATE, rows)])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bars:
+    """A chart of bars that begin at zero, so that their lengths are in proportion.
+
+    Attributes:
+        unit: What the bars measure.
+        rows: Values by thing, each in the same series, such as cold and warm.
+    """
+
+    title: str
+    unit: str
+    rows: Mapping[str, Mapping[str, float]]
+
+    @property
+    def height(self) -> float:
+        """Height in inches, by the number of bars."""
+        return 1.2 + _BAR_INCHES * sum(1 + len(row) for row in self.rows.values())
+
+    def draw(self, axes: Axes) -> None:
+        """Draw the bars of each thing together, the first thing on top."""
+        series = list(next(iter(self.rows.values())))
+        for number, name in enumerate(series):
+            places = [row * (len(series) + 1) + number for row in range(len(self.rows))]
+            values = [row[name] for row in self.rows.values()]
+            bars = axes.barh(places, values, height=0.9, label=name)
+            axes.bar_label(bars, fmt=lambda value: f"{value:,.4g}", padding=3)
+        middle = (len(series) - 1) / 2
+        axes.set_yticks(
+            [row * (len(series) + 1) + middle for row in range(len(self.rows))],
+            list(self.rows),
+        )
+        axes.invert_yaxis()
+        axes.margins(x=0.12)
+        axes.set_xlabel(self.unit)
+        axes.grid(axis="x")
 
 
-def _pair(figures: Figures) -> list[Bars]:
-    peer = _cold_and_warm(figures, "peer_")
-    return [
-        Bars(name=_OURS, values=_cold_and_warm(figures)),
-        Bars(name="Peer", note=figures["peer"], values=peer),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """A chart of lines with a mark at each point.
+
+    Attributes:
+        lines: Points by the name of the line.
+        logs: The axes that are logarithmic: ``x``, ``y``, or both.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+    logs: str = ""
+    height: float = _INCHES[1]
+
+    def draw(self, axes: Axes) -> None:
+        """Draw the lines; few different x values have a tick each."""
+        for name, points in self.lines.items():
+            xs, ys = zip(*points, strict=True)
+            axes.plot(xs, ys, marker="o", markersize=4, label=name)
+        if "x" in self.logs:
+            axes.set_xscale("log")
+        if "y" in self.logs:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        ticks = sorted({x for points in self.lines.values() for x, _ in points})
+        if len(ticks) <= _FEW_POINTS:
+            axes.xaxis.set_major_locator(FixedLocator(ticks))
+            axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(_formatter(max(ticks)))
+        axes.yaxis.set_major_formatter(_formatter(axes.get_ylim()[1]))
+        axes.set_xlabel(self.x_label)
+        axes.set_ylabel(self.y_label)
+        axes.grid()
+
+
+def draw(command: str, figures: Figures) -> str:
+    """Draw the figures of a command as an SVG document."""
+    charts = list(PLOTS[command](figures))
+    columns = 1 if len(charts) <= 2 else 2  # noqa: PLR2004 - a pair fits in a column
+    lines = math.ceil(len(charts) / columns)
+    heights = [
+        max(chart.height for chart in charts[line * columns : (line + 1) * columns])
+        for line in range(lines)
     ]
+    with mpl.rc_context(_STYLE):
+        figure = Figure(
+            figsize=(columns * _INCHES[0], sum(heights)), layout="constrained"
+        )
+        grid = figure.add_gridspec(lines, columns, height_ratios=heights)
+        for number, chart in enumerate(charts):
+            axes = figure.add_subplot(grid[divmod(number, columns)])
+            axes.set_title(chart.title, loc="left", fontweight="bold")
+            chart.draw(axes)
+            axes.legend(loc="best", frameon=False)
+        picture = io.StringIO()
+        figure.savefig(picture, format="svg", metadata={"Date": None})
+    return picture.getvalue()
+
+
+def _formatter(greatest: float) -> EngFormatter | StrMethodFormatter:
+    """Return the format of an axis: 10k and 2M, or whole numbers."""
+    if greatest >= 10_000:  # noqa: PLR2004 - five digits are too long for an axis
+        return EngFormatter(sep="")
+    return StrMethodFormatter("{x:,.4g}")
+
+
+def _plot_throughput(figures: Figures) -> Iterator[Bars]:
+    """Draw Tallyweir and each peer, with the guarantee of each."""
+    rows = {
+        f"{_OURS}\nexactly once, by ID": {
+            round_: figures[round_]["events_per_second"] for round_ in _ROUNDS
+        }
+    }
+    for name, guarantee in figures["guarantees"].items():
+        rows[f"{_words(name)}\n{guarantee}"] = {
+            round_: figures[round_]["peers"][name] for round_ in _ROUNDS
+        }
+    yield Bars(title="Throughput into Postgres", unit=_RATE, rows=rows)
+
+
+def _plot_guarantees(figures: Figures) -> Iterator[Bars]:
+    """Draw each guarantee, and the peer, which have a rate."""
+    rows = {
+        _words(name): _cold_and_warm(one)
+        for name, one in figures.items()
+        if isinstance(one, Mapping)
+    }
+    yield Bars(title="Throughput by guarantee", unit=_RATE, rows=rows)
+
+
+def _plot_pair(title: str) -> Callable[[Figures], Iterator[Bars]]:
+    def plot(figures: Figures) -> Iterator[Bars]:
+        rows = {
+            _OURS: _cold_and_warm(figures),
+            f"Peer: {figures['peer']}": _cold_and_warm(figures, "peer_"),
+        }
+        yield Bars(title=title, unit=_RATE, rows=rows)
+
+    return plot
+
+
+def _plot_cost(figures: Figures) -> Iterator[Bars]:
+    """Draw the processor time of an event by part, and the bytes that it leaves."""
+    parts = figures["warm"]["cpu_seconds_per_million"]
+    yield Bars(
+        title="What an event costs",
+        unit="processor time, µs per event",
+        rows={
+            _words(part): {
+                round_: figures[round_]["cpu_seconds_per_million"][part]
+                for round_ in _ROUNDS
+            }
+            for part in parts
+        },
+    )
+    yield Bars(
+        title="What it leaves",
+        unit="bytes per event",
+        rows={
+            name: {round_: figures[round_][key] for round_ in _ROUNDS}
+            for name, key in (
+                ("written to Postgres' log", "log_bytes_per_event"),
+                ("shuffled by Spark", "shuffled_bytes_per_event"),
+            )
+        },
+    )
+
+
+def _plot_latency(figures: Figures) -> Iterator[Lines]:
+    """Draw percentiles over the time of the load, including the settling time."""
+    yield Lines(
+        title=f"From send to row at {figures['rate']:,} events/s, exactly once",
+        x_label="seconds of the load; not counted: the first "
+        f"{figures['settling_seconds']:.0f}",
+        y_label="latency, ms",
+        logs="y",
+        lines={
+            name: [(one["second"], one[key]) for one in figures["over_time"]]
+            for name, key in (
+                ("99 %", "p99_ms"),
+                ("90 %", "p90_ms"),
+                ("median", "p50_ms"),
+            )
+        },
+    )
+
+
+def _plot_scale(figures: Figures) -> Iterator[Lines]:
+    """Draw the rate and the cost of an event for each axis."""
+    for axis, points in figures["axes"].items():
+        if not points:
+            continue
+        title = _words(axis).capitalize()
+        logs = "x" if axis in _LOG_AXES else ""
+        rates: dict[str, list[tuple[float, float]]] = {
+            round_: [(one["value"], _cold_and_warm(one)[round_]) for one in points]
+            for round_ in _ROUNDS
+        }
+        costs: dict[str, list[tuple[float, float]]] = {
+            part: [
+                (one["value"], one["cpu_seconds_per_million"][part]) for one in points
+            ]
+            for part in points[0]["cpu_seconds_per_million"]
+        }
+        for name, unit, lines in (
+            (title, _RATE, rates),
+            (f"{title}: cost", "processor time, µs per event", costs),
+        ):
+            yield Lines(
+                title=name,
+                x_label=_AXIS_LABELS[axis],
+                y_label=unit,
+                lines=lines,
+                logs=logs,
+            )
+
+
+def _plot_full_catalog(figures: Figures) -> Iterator[Bars]:
+    """Draw the rates with an empty catalog and with a full one."""
+    rows = {
+        "no IDs in the catalog": _cold_and_warm(figures["empty"]),
+        f"{figures['ids']:,} IDs in the catalog": _cold_and_warm(figures["full"]),
+    }
+    yield Bars(title="Throughput by what the catalog holds", unit=_RATE, rows=rows)
+
+
+def _plot_soak(figures: Figures) -> Iterator[Lines]:
+    """Draw rate, lag, memory and catalog over the time of the load."""
+    spans = figures["over_time"]
+
+    def over_time(
+        read: Callable[[Figures], float], unit: float = 1.0
+    ) -> list[tuple[float, float]]:
+        return [(one["second"], read(one) / unit) for one in spans]
+
+    def line(key: str, unit: float = 1.0) -> list[tuple[float, float]]:
+        return over_time(lambda one: float(one[key]), unit)
+
+    def memory(part: str) -> list[tuple[float, float]]:
+        return over_time(lambda one: float(one["memory_bytes"][part]), _MEGA)
+
+    for title, unit, lines in (
+        (
+            f"At {figures['rate']:,} events/s",
+            _RATE,
+            {"read": line("events_per_second"), "sent": line("sent_per_second")},
+        ),
+        ("Lag", "messages", {"waiting": line("lag_records")}),
+        (
+            "Memory that is no file",
+            "MB",
+            {_words(part): memory(part) for part in spans[0]["memory_bytes"]},
+        ),
+        (
+            "Seen-ID catalog",
+            "MB",
+            {
+                "stored": line("catalog_bytes", _MEGA),
+                "computed": line("computed_bytes", _MEGA),
+            },
+        ),
+    ):
+        yield Lines(
+            title=title,
+            x_label="seconds of the load; not compared: the first "
+            f"{figures['settling_seconds']:.0f}",
+            y_label=unit,
+            lines=lines,
+        )
+
+
+def _plot_dedup(figures: Figures) -> Iterator[Lines]:
+    """Draw cost, space and the wait after a start, by the size of the catalog."""
+    points = figures["points"]
+
+    def line(whose: str, figure: str) -> list[tuple[float, float]]:
+        return [(one["ids"], one[whose][figure]) for one in points if whose in one]
+
+    peers = [name for name in ("unique_index", "spark_rocksdb") if name in points[0]]
+    costs = {
+        "probe": line("tallyweir", "probe_us"),
+        "probe, file, publish": line("tallyweir", "append_us"),
+        **{_words(name): line(name, "us_per_event") for name in peers},
+    }
+    rooms = {
+        where: line("tallyweir", f"{where}_bytes_per_id")
+        for where in ("postgres", "disk", "memory")
+    }
+    waits = {
+        f"repeats {_words(kind)}": [
+            (one["ids"], one["tallyweir"]["first_answer_seconds"][kind])
+            for one in points
+        ]
+        for kind in points[0]["tallyweir"]["first_answer_seconds"]
+    }
+    for title, unit, logs, lines in (
+        ("Cost", "µs per event", "xy", costs),
+        ("Room", "bytes per ID", "x", rooms),
+        ("From a start to the first answer", "seconds", "x", waits),
+    ):
+        yield Lines(
+            title=title,
+            x_label="IDs in the catalog",
+            y_label=unit,
+            lines=lines,
+            logs=logs,
+        )
+
+
+#: The charts of each command's figures.
+PLOTS: Mapping[str, Callable[[Figures], Iterator[Bars | Lines]]] = {
+    "throughput": _plot_throughput,
+    "guarantees": _plot_guarantees,
+    "windows": _plot_pair("Windowed counts"),
+    "joins": _plot_pair("Throughput into Postgres"),
+    "cost": _plot_cost,
+    "latency": _plot_latency,
+    "scale": _plot_scale,
+    "dedup": _plot_dedup,
+    "soak": _plot_soak,
+    "full-catalog": _plot_full_catalog,
+}
 
 
 def _cold_and_warm(figures: Figures, prefix: str = "") -> dict[str, float]:

@@ -13,7 +13,8 @@ decides how many groups are open at a time. The base of that axis is the windows
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -29,12 +30,12 @@ from services.dev.bench.bench_world import (
     produce_page_views,
     varied,
 )
-from services.dev.bench.cost import CostedRun, measure_run
-from services.dev.bench.prediction import constants_of, predict
+from services.dev.bench.cost import measure_run
 from services.dev.bench.rates import check_rows, check_verified, warm_up
-from services.dev.bench.several_databases import running_participants
 from services.dev.bench.windows import check_counts, read_state
 from services.local.datasets.page_views import USERS
+from services.local.embedded.postgres import EmbeddedPostgres
+from services.local.embedded.state_directory import state_directory
 from services.process.endpoints import Endpoints
 from sinks.postgres.server.branch_names import HOME
 
@@ -123,7 +124,7 @@ def measure_scale(
         FatalError: The run at the base point did not end, or its tables do not hold
             each event once. If another point fails so, it only has no figure.
     """
-    with bench_servers() as endpoints, running_participants() as databases:
+    with bench_servers() as endpoints, _running_participants() as databases:
         world = _World(
             endpoints=endpoints,
             databases=databases,
@@ -133,14 +134,12 @@ def measure_scale(
         )
         topic = _topic_of(world, BASE)
         warm_up(endpoints, events=_ROUNDS * events, say=say, topic=topic)
-        # The prediction needs the base point, so it comes first.
-        base = _run(world, BASE)
+        # Nothing can be compared without the base point, so it must not fail.
+        _run(world, BASE)
         axes = {axis: _measure_axis(world, axis) for axis in AXES}
-    constants = constants_of(base.rates.warm, base.warm, cores=os.cpu_count() or 1)
     return {
         "axes": axes,
         "base": asdict(BASE),
-        "predicted": predict(constants),
         "verified": True,
         "failed": world.failed,
         "cores": os.cpu_count(),
@@ -153,7 +152,7 @@ def measure_scale(
 def scale_tables(
     figures: Mapping[str, Any],
 ) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
-    """Return tables to print: one of all points, and one of the prediction."""
+    """Return the table to print: a row for each point."""
     points = [
         (
             axis.replace("_", " "),
@@ -167,10 +166,6 @@ def scale_tables(
         )
         for axis, values in figures["axes"].items()
         for one in values
-    ]
-    predicted = [
-        (one["nodes"], f"{one['events_per_second']:,}", one["bound_by"])
-        for one in figures["predicted"]["nodes"]
     ]
     return [
         (
@@ -187,8 +182,20 @@ def scale_tables(
             ),
             points,
         ),
-        (("nodes", "predicted events/s", "bound by"), predicted),
     ]
+
+
+@contextmanager
+def _running_participants() -> Iterator[dict[str, str]]:
+    """Start two servers in addition to the home; yield their DSNs by name."""
+    with ExitStack() as started:
+        databases = {}
+        for name in ("p1", "p2"):
+            server = EmbeddedPostgres(state_directory() / "bench" / name)
+            started.callback(server.stop)
+            server.start()
+            databases[name] = server.dsn
+        yield databases
 
 
 def _measure_axis(world: _World, axis: str) -> list[dict[str, object]]:
@@ -204,7 +211,7 @@ def _measure_axis(world: _World, axis: str) -> list[dict[str, object]]:
     return points
 
 
-def _run(world: _World, workload: Workload) -> CostedRun:
+def _run(world: _World, workload: Workload) -> None:
     topic = _topic_of(world, workload)
     number = len(world.measured) + len(world.failed)
     world.say(f"point {number + 1} of {len(WORKLOADS)}: {workload}")
@@ -222,7 +229,6 @@ def _run(world: _World, workload: Workload) -> CostedRun:
         drop_table(dsn, pipeline.table)
     world.say(f"{run.rates}")
     world.measured[workload] = figures
-    return run
 
 
 def _topic_of(world: _World, workload: Workload) -> str:
