@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import signal
-import subprocess
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
@@ -14,14 +11,11 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from services.local.embedded.daemon import Daemon, free_port
 from services.local.embedded.jars import broker_classpath
 from services.local.embedded.java import find_java
-from services.local.embedded.state_directory import exclusive, write_whole
-from sinks.protocol.errors import FatalError
+from services.local.embedded.server import EmbeddedServer
+from services.local.embedded.state_directory import write_whole
 
-_START_DEADLINE_S = 60.0
-_STOP_DEADLINE_S = 60.0
 _PROBE_TIMEOUT_S = 1.0
 _HEAP = "-Xmx512m"
 
@@ -70,71 +64,16 @@ def _settings(data: Path, ports: dict[str, int]) -> str:
     return _SETTINGS.format(data=json.dumps(str(data))[1:-1], **ports)
 
 
-class EmbeddedKafka:
-    """The broker whose data, log and port live in one directory.
+class EmbeddedKafka(EmbeddedServer):
+    """The broker whose data, log and ports live in one directory."""
 
-    Args:
-        directory: Directory of the broker; made when missing. A directory has one
-            broker, whichever process starts it.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory.absolute()
-        self.daemon = Daemon("Kafka", self.directory)
-        self._ports_file = self.directory / "ports.json"
-        self._data = self.directory / "data"
+    name = "Kafka"
+    ports = ("port", "controller_port")
 
     @property
     def bootstrap(self) -> str:
         """``host:port`` for clients; kept over restarts if the port is free."""
-        return f"127.0.0.1:{self._ports()['port']}"
-
-    def last_port(self) -> int | None:
-        """Return the port of the current or last run; None if it never ran."""
-        return self._ports()["port"] if self._ports_file.exists() else None
-
-    def is_running(self) -> bool:
-        """Whether the process runs; ``start`` also waits until it answers."""
-        return self.daemon.find() is not None
-
-    def start(self) -> bool:
-        """Start the broker if needed, and wait until it answers; keep all data.
-
-        Returns:
-            True if the broker was started, False if it was already running.
-
-        Raises:
-            RetryableError: The broker did not start; the error shows the end of its
-                log.
-
-        Crash:
-            After a crash at any point, the next call recovers: a half-formatted log
-            directory was not yet moved into place, and a started broker has written its
-            pid.
-        """
-        with exclusive(self.directory):
-            was_running = self.is_running()
-            if not was_running:
-                self._spawn()
-            self.daemon.await_ready(self._answers, deadline_s=_START_DEADLINE_S)
-        return not was_running
-
-    def stop(self) -> bool:
-        """Stop the broker cleanly.
-
-        Returns:
-            Whether the broker was running.
-
-        Raises:
-            RetryableError: The broker did not end in time.
-        """
-        with exclusive(self.directory):
-            return self.daemon.stop(signal.SIGTERM, deadline_s=_STOP_DEADLINE_S)
-
-    def delete_data(self) -> None:
-        """Stop the broker, and remove every topic and all else in the directory."""
-        self.stop()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        return f"127.0.0.1:{self._port}"
 
     def _spawn(self) -> None:
         ports = self._choose_ports()
@@ -154,46 +93,21 @@ class EmbeddedKafka:
         )
 
     def _format(self, ports: dict[str, int]) -> None:
-        partial = self.directory / "data.partial"
-        shutil.rmtree(partial, ignore_errors=True)
+        partial = self._partial_data()
         settings = self.directory / "format.properties"
         write_whole(settings, _settings(partial, ports))
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        done = subprocess.run(
+        self._make_data(
             [
                 *(str(find_java()), "-cp", broker_classpath()),
                 *("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}"),
                 *("--config", str(settings)),
             ],
-            capture_output=True,
-            text=True,
-            check=False,
+            partial,
+            code="KAFKA_NOT_FORMATTED",
         )
-        if done.returncode != 0:
-            raise FatalError(
-                "KAFKA_NOT_FORMATTED",
-                saw=f"Kafka's storage tool failed: {done.stdout}{done.stderr}",
-                why="A broker starts on a formatted directory only.",
-                fix=f"check that {self.directory} can be written and is not full",
-            )
-        partial.rename(self._data)
-
-    def _ports(self) -> dict[str, int]:
-        ports: dict[str, int] = json.loads(self._ports_file.read_text())
-        return ports
-
-    def _choose_ports(self) -> dict[str, int]:
-        known = self._ports() if self._ports_file.exists() else {}
-        ports = {
-            name: free_port(known.get(name)) for name in ("port", "controller_port")
-        }
-        write_whole(self._ports_file, json.dumps(ports))
-        return ports
 
     def _answers(self) -> bool:
-        # Check the process first: another program may hold the port.
-        if self.daemon.find() is None:
-            return False
         client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         try:
             return bool(client.list_topics(timeout=_PROBE_TIMEOUT_S).brokers)

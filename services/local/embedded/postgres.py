@@ -7,30 +7,26 @@ laptop too.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import secrets
 import shlex
 import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import psutil
 import psycopg
 
-from services.local.embedded.daemon import Daemon, free_port
-from services.local.embedded.state_directory import exclusive, write_whole
+from services.local.embedded.server import EmbeddedServer
+from services.local.embedded.state_directory import write_whole
 from services.local.embedded.unprivileged import unprivileged
 from sinks.postgres.server.connection import connect
-from sinks.protocol.errors import FatalError, RetryableError
+from sinks.protocol.errors import RetryableError
 
 USER = "tallyweir"
 DATABASE = "tallyweir"
 
-_START_DEADLINE_S = 60.0
-_STOP_DEADLINE_S = 60.0
 _LEFTOVER_DEADLINE_S = 20.0
 _SOCKET_PATH_BYTES_MAX = 100
 
@@ -56,21 +52,18 @@ WHERE database.datname = %s
 """
 
 
-class EmbeddedPostgres:
-    """The server whose data, log, port and password live in one directory.
+class EmbeddedPostgres(EmbeddedServer):
+    """The server whose data, log, port and password live in one directory."""
 
-    Args:
-        directory: Directory of the server; made when missing. A directory has one
-            server, whichever process starts it.
-    """
+    name = "Postgres"
+    # Postgres' fast shutdown: it rolls open transactions back, and does not wait for
+    # clients to leave.
+    stop_signal = signal.SIGINT
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory.absolute()
-        self.daemon = Daemon("Postgres", self.directory)
-        self._data = self.directory / "data"
+        super().__init__(directory)
         self._password_file = self.directory / "password"
         self._pass_file = self.directory / "pgpass"
-        self._port_file = self.directory / "ports.json"
 
     @property
     def dsn(self) -> str:
@@ -80,62 +73,8 @@ class EmbeddedPostgres:
     @property
     def login(self) -> tuple[Path, str]:
         """A password file for libpq, and a connection URI without the password."""
-        uri = f"postgresql://{USER}@127.0.0.1:{self._port()}/{DATABASE}"
+        uri = f"postgresql://{USER}@127.0.0.1:{self._port}/{DATABASE}"
         return self._pass_file, uri
-
-    def last_port(self) -> int | None:
-        """Return the port of the current or last run; None if it never ran."""
-        return self._port() if self._port_file.exists() else None
-
-    def is_running(self) -> bool:
-        """Whether the process runs; ``start`` also waits until it answers."""
-        return self.daemon.find() is not None
-
-    def start(self) -> bool:
-        """Start the server if needed, and wait until it answers; keep all data.
-
-        Returns:
-            True if the server was started, False if it was already running.
-
-        Raises:
-            RetryableError: The server did not start; the error shows the end of its
-                log.
-            FatalError: The data directory could not be made.
-
-        Crash:
-            After a crash at any point, the next call recovers: a half-made data
-            directory was not yet moved into place, and a started server has written its
-            pid.
-        """
-        with exclusive(self.directory):
-            was_running = self.is_running()
-            if not was_running:
-                self._spawn()
-            self.daemon.await_ready(self._answers, deadline_s=_START_DEADLINE_S)
-            self._ensure_database()
-            password = self._password_file.read_text()
-            write_whole(
-                self._pass_file, f"127.0.0.1:*:*:{USER}:{password}\n", mode=0o600
-            )
-        return not was_running
-
-    def stop(self) -> bool:
-        """Stop the server cleanly; open transactions are rolled back.
-
-        Returns:
-            Whether the server was running.
-
-        Raises:
-            RetryableError: The server did not end in time.
-        """
-        with exclusive(self.directory):
-            # SIGINT is Postgres' fast shutdown: it does not wait for clients to leave.
-            return self.daemon.stop(signal.SIGINT, deadline_s=_STOP_DEADLINE_S)
-
-    def delete_data(self) -> None:
-        """Stop the server, and remove the database and all else in the directory."""
-        self.stop()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     def _spawn(self) -> None:
         self._await_leftovers()
@@ -145,7 +84,7 @@ class EmbeddedPostgres:
         (self._data / "postmaster.pid").unlink(missing_ok=True)
         if not self._data.exists():
             self._initialise()
-        port = self._choose_port()
+        port = self._choose_ports()["port"]
         settings = _SETTINGS | {
             "port": str(port),
             "unix_socket_directories": self._socket_directory(port),
@@ -179,39 +118,20 @@ class EmbeddedPostgres:
         return found
 
     def _initialise(self) -> None:
-        partial = self.directory / "data.partial"
-        shutil.rmtree(partial, ignore_errors=True)
+        partial = self._partial_data()
         write_whole(self._password_file, secrets.token_urlsafe(24), mode=0o600)
-        done = subprocess.run(
-            unprivileged(
-                [
-                    *(str(server_binary("initdb")), "-D", str(partial)),
-                    *("-U", USER, "--auth=scram-sha-256", "--encoding=UTF8"),
-                    *("--locale=C.UTF-8", "--locale-provider=builtin"),
-                    *("--pwfile", str(self._password_file), "--no-instructions"),
-                ]
-            ),
-            env=_environment(),
-            capture_output=True,
-            text=True,
-            check=False,
+        command = [
+            *(str(server_binary("initdb")), "-D", str(partial)),
+            *("-U", USER, "--auth=scram-sha-256", "--encoding=UTF8"),
+            *("--locale=C.UTF-8", "--locale-provider=builtin"),
+            *("--pwfile", str(self._password_file), "--no-instructions"),
+        ]
+        self._make_data(
+            unprivileged(command),
+            partial,
+            code="POSTGRES_NOT_INITIALISED",
+            environment=_environment(),
         )
-        if done.returncode != 0:
-            raise FatalError(
-                "POSTGRES_NOT_INITIALISED",
-                saw=f"initdb failed: {done.stderr.strip() or done.stdout.strip()}",
-                why="A server starts on an initialised directory only.",
-                fix=f"check that {self.directory} can be written and is not full",
-            )
-        partial.rename(self._data)
-
-    def _choose_port(self) -> int:
-        known = None
-        if self._port_file.exists():
-            known = json.loads(self._port_file.read_text())["port"]
-        port = free_port(known)
-        write_whole(self._port_file, json.dumps({"port": port}))
-        return port
 
     def _socket_directory(self, port: int) -> str:
         # The kernel limits the length of a socket's path; TCP works in any case.
@@ -221,19 +141,19 @@ class EmbeddedPostgres:
 
     def _dsn_of(self, database: str) -> str:
         password = self._password_file.read_text()
-        return f"postgresql://{USER}:{password}@127.0.0.1:{self._port()}/{database}"
-
-    def _port(self) -> int:
-        return int(json.loads(self._port_file.read_text())["port"])
+        return f"postgresql://{USER}:{password}@127.0.0.1:{self._port}/{database}"
 
     def _answers(self) -> bool:
-        if self.daemon.find() is None:
-            return False
         try:
             with psycopg.connect(self._dsn_of("postgres"), connect_timeout=2):
                 return True
         except psycopg.OperationalError:
             return False
+
+    def _complete(self) -> None:
+        self._ensure_database()
+        password = self._password_file.read_text()
+        write_whole(self._pass_file, f"127.0.0.1:*:*:{USER}:{password}\n", mode=0o600)
 
     def _ensure_database(self) -> None:
         with connect(
