@@ -11,7 +11,7 @@ import pytest
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
 from integration_tests.harness.readings import sent
-from services.cli.status import status_json
+from services.cli.audit.status import status_json
 from sinks.faultpoints import FaultPoint
 from sinks.postgres import audit
 

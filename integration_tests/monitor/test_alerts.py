@@ -41,7 +41,7 @@ from integration_tests.harness.role_world import OWNER, role_world
 from integration_tests.harness.topic_log import TopicLog
 from services.alerts.retention import KafkaRetention
 from services.alerts.webhook import ID_HEADER, SIGNATURE_HEADER, sign
-from services.cli.alert_checks import check_rules
+from services.cli.doctor.alert_checks import check_rules
 from services.kafka.topic_positions import read_positions
 from services.local.embedded.state_directory import ROOT
 from sinks.postgres.alerting.alert_book import AlertBook

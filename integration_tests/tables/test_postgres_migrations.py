@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 from integration_tests.harness.fresh_databases import fresh_database
 from integration_tests.harness.postgres_driver import execute, query
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario, failed
-from services.cli.database_checks import Needs, check_database
+from services.cli.doctor.database_checks import Needs, check_database
 from sinks.postgres.audit import verify
 from sinks.postgres.catalog.run_source import PostgresRunSource
 from sinks.postgres.schema.migrations import migrate, migrate_participant

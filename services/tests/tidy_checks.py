@@ -20,19 +20,19 @@ FUNCTION_LINES_MAX = 70
 #: Functions that may be longer; values may fall, not rise.
 LONG_FUNCTIONS = {
     # A command's options are its parameters, three lines each.
-    "services/cli/emit.py:emit": 86,
+    "services/cli/pipelines/emit.py:emit": 86,
 }
 #: Who may sleep, and why nothing can be waited for instead. Tests may in a loop only,
 #: which polls.
 SLEEPERS = {
     "services/dev/demo/external.py": "polls the ledger of a driver on another host",
-    "services/cli/wait_for.py": "polls the ledger of another process",
+    "services/cli/audit/wait_for.py": "polls the ledger of another process",
     "services/dev/bench/driver_run.py": "polls the ledger of another process",
     "spark_jobs/dedup_bench/catalog_figures.py": "looks whether merges have ended",
     "services/dev/bench/latency.py": "sends at a pace, and polls a table for its rows",
     "services/dev/bench/soak.py": "sends at a pace, and polls the ledger",
     "services/dev/images/engine.py": "polls a server until it answers",
-    "services/cli/drain.py": "polls for a driver to end a drain",
+    "services/cli/steering/drain.py": "polls for a driver to end a drain",
     "services/local/embedded/daemon.py": "polls a server until it answers",
     "services/local/embedded/postgres.py": "polls for leftover processes to end",
 }

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.alert_checks import check_rules
-from services.cli.check import Check
+from services.cli.doctor.alert_checks import check_rules
+from services.cli.doctor.check import Check
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from services.cli.audit.status import status_json
+from services.cli.audit.why import payload_reader
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
-from services.cli.status import status_json
-from services.cli.why import payload_reader
 from services.kafka.source_lag import lags_of
 from services.operate.id_fingerprints import fingerprints_of
 from sinks.postgres.audit import PartitionClockState, PartitionStatus, Status, Totals

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.suite import choose_steps, container_step
+from services.cli.dev.suite import choose_steps, container_step
 
 _ROOT = Path(__file__).parents[3]
 _MARKER = "mark." + "long"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from services.cli.bench import _end
+from services.cli.dev.bench import _end
 from services.dev.bench.bench_world import failure_told, incomplete_run
 from sinks.protocol.errors import FatalError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.cost import is_over
+from services.cli.audit.cost import is_over
 from services.operate.cost.estimate import (
     HOURS_OF_MONTH,
     estimate_cost,

@@ -102,7 +102,7 @@ def run(
     Its tables of results are made as those of every pipeline. To change it, write it
     out with `templates init` and run the file.
     """
-    from services.cli.run import run as run_pipeline
+    from services.cli.pipelines.run import run as run_pipeline
     from services.kafka.topics import create_if_missing
     from services.local.embedded.state_directory import state_directory
     from services.local.templates.lookup_tables import make_tables

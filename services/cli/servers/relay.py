@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from services.cli.rendering import example, say
-from services.cli.resolver import seconds_of
+from services.cli.servers.resolver import seconds_of
 
 _FAILED = 1
 

@@ -12,7 +12,7 @@ import typer
 from services.cli.rendering import example, say, say_json, use_rich
 
 if TYPE_CHECKING:
-    from services.cli.check import Check
+    from services.cli.doctor.check import Check
 
 _NAME_WIDTH = 18
 
@@ -43,7 +43,7 @@ def doctor(
     they are understood, name pipelines that there are, and have channels that can be
     reached; it tells nobody. Exit code 0 when all is well, also with warnings, else 1.
     """
-    from services.cli.checks import all_checks
+    from services.cli.doctor.checks import all_checks
 
     checks = []
     for check in all_checks(alert_rules):

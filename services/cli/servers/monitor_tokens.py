@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.cli.rendering import note, say
-from services.cli.secret_commands import add_secret_commands
+from services.cli.servers.secret_commands import add_secret_commands
 
 if TYPE_CHECKING:
     from services.monitor.tokens import PageToken

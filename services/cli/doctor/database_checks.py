@@ -12,7 +12,7 @@ from functools import partial
 import psycopg
 from psycopg.rows import TupleRow
 
-from services.cli.check import Check
+from services.cli.doctor.check import Check
 from services.process.endpoints import launcher, shown_dsn
 from sinks.postgres.audit.status.branch_needs import BranchNeeds, read_branch_needs
 from sinks.postgres.audit.status.branches_in_doubt import HomeClaims, read_claims

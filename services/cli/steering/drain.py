@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from services.cli.audit.verify import keep_receipt, say_receipt
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_json, say_table
-from services.cli.verify import keep_receipt, say_receipt
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 if TYPE_CHECKING:

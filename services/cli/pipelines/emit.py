@@ -15,7 +15,7 @@ from services.cli.rendering import example, note, say, say_json, use_rich
 from sinks.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from services.cli.emitted_records import Supply
+    from services.cli.pipelines.emitted_records import Supply
     from services.produce.emit import EmitReport
     from services.produce.faults import FaultRates
 
@@ -105,7 +105,7 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
     exactly-once pipeline must make of them.
     """
     # Import here: `--help` of other commands must not wait for the Kafka client.
-    from services.cli.emitted_records import choose_supply
+    from services.cli.pipelines.emitted_records import choose_supply
     from services.produce.faults import FaultRates
 
     rates = FaultRates(
@@ -151,7 +151,7 @@ class _Wishes:
 
 def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
     from schemas.contract import load_contract
-    from services.cli.emitted_records import until_interrupted
+    from services.cli.pipelines.emitted_records import until_interrupted
     from services.kafka.topics import ensure_topic
     from services.process.endpoints import given_kafka_bootstrap, resolve_endpoints
     from services.produce.emit import emit as emit_records

@@ -14,9 +14,9 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from services.cli.alert_checks import check_rules
-from services.cli.check import Check
-from services.cli.database_checks import check_database, check_names, read_needs
+from services.cli.doctor.alert_checks import check_rules
+from services.cli.doctor.check import Check
+from services.cli.doctor.database_checks import check_database, check_names, read_needs
 from services.local.embedded.jars import JAR_LOCK, locked_jars, verify_jar
 from services.local.embedded.java import find_java, java_version
 from services.local.embedded.servers import embedded_kafka, embedded_postgres

@@ -54,7 +54,7 @@ def plan(file: _File, as_json: _Json = False) -> None:
     Exit code 0: compatible, starting it will do. 1: it needs a migration, which
     `update` does. 78: it cannot follow; each reason names the way out.
     """
-    from services.cli.plan_report import say_plan
+    from services.cli.pipelines.plan_report import say_plan
     from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
     from sinks.postgres.server.connection import connect
@@ -134,7 +134,7 @@ def versions(
 ) -> None:
     """List a pipeline's versions, the newest first: that one is in force."""
     from services.cli.pipeline_name import pipeline_name
-    from services.cli.plan_report import say_versions
+    from services.cli.pipelines.plan_report import say_versions
     from services.operate.steering.versions_json import versions_json
     from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
@@ -170,7 +170,7 @@ def _describe(file: Path) -> DescribedFile:
 
 
 def _say_changed(changed: Changed, then: str, *, dry_run: bool) -> None:
-    from services.cli.plan_report import say_plan
+    from services.cli.pipelines.plan_report import say_plan
 
     say_plan(changed.plan)
     if dry_run:

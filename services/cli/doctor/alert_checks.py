@@ -9,7 +9,7 @@ from pathlib import Path
 from services.alerts.channel import check_reachable
 from services.alerts.channels import make_channels
 from services.alerts.rules_file import RulesFile, read_rules
-from services.cli.check import Check
+from services.cli.doctor.check import Check
 from sinks.postgres.audit import read_overview
 from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import TallyweirError

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
+from services.cli.audit.verify import say_receipt
 from services.cli.rendering import example, note, say, say_json, use_rich
 from services.cli.signals import end_once_on_signals
-from services.cli.verify import say_receipt
 from sinks.protocol.errors import FatalError
 
 if TYPE_CHECKING:

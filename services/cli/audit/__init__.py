@@ -1,0 +1,1 @@
+"""Commands that answer questions about pipelines, and change nothing."""

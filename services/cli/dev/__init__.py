@@ -1,0 +1,1 @@
+"""Commands that measure, break, show, build and test Tallyweir itself."""

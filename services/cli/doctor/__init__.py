@@ -1,0 +1,1 @@
+"""``doctor``: what it checks on this machine and in its servers."""

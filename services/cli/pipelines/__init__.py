@@ -1,0 +1,1 @@
+"""Commands that write, start and update pipelines."""

@@ -1,0 +1,1 @@
+"""Commands that start services, and prepare the servers that they need."""

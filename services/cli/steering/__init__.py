@@ -1,0 +1,1 @@
+"""Acts of operators on pipelines, each with its reason."""
