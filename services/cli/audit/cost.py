@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.options import AsJson, PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
 
@@ -32,16 +33,12 @@ def register(app: typer.Typer) -> None:
 
 
 def cost(
-    pipeline: Annotated[
-        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
-    ],
+    pipeline: PipelineName,
     since: Annotated[str, typer.Option(help="How far back from now.")] = "1 day",
     prices: Annotated[
         Path | None, typer.Option(help="YAML file of prices and a budget.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on one line.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what a pipeline's batches have used, and with prices what it costs.
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
 
@@ -20,9 +21,7 @@ def register(app: typer.Typer) -> None:
 
 
 def logs(
-    pipeline: Annotated[
-        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
-    ],
+    pipeline: PipelineName,
     batch: Annotated[
         int | None, typer.Option(min=1, help="Only those of this batch.")
     ] = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say
 
@@ -23,9 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def profile(
-    pipeline: Annotated[
-        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
-    ],
+    pipeline: PipelineName,
     seconds: Annotated[int, typer.Option(min=1, max=600, help="For how long.")] = 30,
     output: Annotated[
         Path | None, typer.Option(help="Directory for the graphs as files, too.")

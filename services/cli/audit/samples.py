@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.options import AsJson
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_json
 
@@ -34,9 +35,7 @@ def samples(
     step: Annotated[
         str | None, typer.Option(help="Only those of this step of the job graph.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on one line.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the newest rows of each step, with their place in Kafka.
 

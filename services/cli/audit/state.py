@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from services.cli.options import AsJson
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say_json, say_table
 
@@ -30,9 +31,7 @@ def state(
     key: Annotated[
         str, typer.Argument(help="The key; a JSON array if it has several columns.")
     ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on one line.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the state and the timers that a pipeline keeps for a key.
 

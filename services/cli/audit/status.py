@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from services.cli.options import AsJson, PipelineName
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_json, say_table
@@ -42,12 +43,8 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    pipeline: Annotated[
-        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
-    ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on one line.")
-    ] = False,
+    pipeline: PipelineName,
+    as_json: AsJson = False,
 ) -> None:
     """Show offsets, lag, watermark, throughput and the last batch of a pipeline.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from services.cli.options import AsJson, PipelineName
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_json, say_table
@@ -36,12 +37,8 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    pipeline: Annotated[
-        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
-    ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on one line.")
-    ] = False,
+    pipeline: PipelineName,
+    as_json: AsJson = False,
     recount: Annotated[
         bool,
         typer.Option(

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
 from sinks.protocol.errors import RetryableError
@@ -31,9 +32,7 @@ def register(app: typer.Typer) -> None:
 
 
 def wait_for(
-    pipeline: Annotated[
-        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
-    ],
+    pipeline: PipelineName,
     topic: Annotated[str, typer.Argument(help="A topic that it reads.")],
     partition: Annotated[int, typer.Argument(min=0)],
     offset: Annotated[int, typer.Argument(min=0, help="The last record to wait for.")],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.options import PipelineName
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
@@ -34,9 +35,7 @@ def register(app: typer.Typer) -> None:
 
 
 def why(
-    pipeline: Annotated[
-        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
-    ],
+    pipeline: PipelineName,
     event_id: Annotated[str, typer.Argument(help="The producer's ID of the event.")],
     source: Annotated[
         str | None,

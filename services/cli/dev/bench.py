@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from services.cli.options import EndsWithJson
 from services.cli.rendering import example, note, say, say_json, say_table
 from sinks.protocol.errors import FatalError
 
@@ -40,7 +41,6 @@ def _sizes(text: str) -> str:
 _Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 
 _Events = Annotated[int, typer.Option(min=300_000, help="Events of each round.")]
-_Json = Annotated[bool, typer.Option("--json", help="End with one line of JSON.")]
 _WithPeers = Annotated[
     bool, typer.Option("--peers/--no-peers", help="Measure the peers as well.")
 ]
@@ -81,7 +81,7 @@ def throughput(
     events: _Events = 2_000_000,
     seed: _Seed = 7,
     with_peers: _WithPeers = True,
-    as_json: _Json = False,
+    as_json: EndsWithJson = False,
     plot: _Plot = None,
 ) -> None:
     """Events per second with deduplication, beside Flink, Spark and Quix."""
@@ -99,7 +99,7 @@ def latency(
     rate: Annotated[int, typer.Option(min=1, help="Events a second.")] = 5_000,
     seconds: Annotated[int, typer.Option(min=40, help="Of the steady load.")] = 90,
     seed: _Seed = 7,
-    as_json: _Json = False,
+    as_json: EndsWithJson = False,
     plot: _Plot = None,
 ) -> None:
     """Milliseconds from a producer's send to the row in Postgres, at a steady rate."""
@@ -117,7 +117,7 @@ def guarantees(
     events: _Events = 2_000_000,
     seed: _Seed = 7,
     with_peers: _WithPeers = True,
-    as_json: _Json = False,
+    as_json: EndsWithJson = False,
     plot: _Plot = None,
 ) -> None:
     """What each guarantee costs: once by ID, once by offset, at least once."""
@@ -134,7 +134,7 @@ def guarantees(
 def cost(
     events: _Events = 1_000_000,
     seed: _Seed = 7,
-    as_json: _Json = False,
+    as_json: EndsWithJson = False,
     plot: _Plot = None,
 ) -> None:
     """Processor seconds of each part, and bytes of Postgres' log, by event."""
@@ -153,7 +153,7 @@ def scale(
         int, typer.Option(min=100_000, help="Events of each of two rounds, per point.")
     ] = 1_000_000,
     seed: _Seed = 7,
-    as_json: _Json = False,
+    as_json: EndsWithJson = False,
     plot: _Plot = None,
 ) -> None:
     """How cost grows with slots, partitions, databases, branches, bytes and keys."""
@@ -166,7 +166,7 @@ def scale(
 def windows(
     events: _Events = 1_250_000,
     seed: _Seed = 7,
-    as_json: _Json = False,
+    as_json: EndsWithJson = False,
     plot: _Plot = None,
 ) -> None:
     """Windowed counts, beside Spark's own in the same run."""
@@ -183,7 +183,7 @@ def windows(
 def joins(
     events: _Events = 1_000_000,
     seed: _Seed = 7,
-    as_json: _Json = False,
+    as_json: EndsWithJson = False,
     plot: _Plot = None,
 ) -> None:
     """Pairs of two topics' events, beside Spark's own join in the same run."""
@@ -208,7 +208,7 @@ def dedup(
     ] = "1000000,10000000,100000000",
     seed: _Seed = 7,
     with_peers: _WithPeers = True,
-    as_json: _Json = False,
+    as_json: EndsWithJson = False,
     plot: _Plot = None,
 ) -> None:
     """What the seen-ID catalog costs by its size, beside a unique index and Spark."""
@@ -230,7 +230,7 @@ def full_catalog(
     ] = 100_000_000,
     events: _Events = 2_000_000,
     seed: _Seed = 7,
-    as_json: _Json = False,
+    as_json: EndsWithJson = False,
     plot: _Plot = None,
 ) -> None:
     """Events per second with a full catalog of seen IDs, beside an empty one."""
@@ -246,7 +246,7 @@ def full_catalog(
 def soak(
     minutes: Annotated[int, typer.Option(min=2, help="Of the steady load.")] = 30,
     seed: _Seed = 7,
-    as_json: _Json = False,
+    as_json: EndsWithJson = False,
     plot: _Plot = None,
 ) -> None:
     """Memory, rate and catalog over time, at 80 % of what the pipeline sustains."""

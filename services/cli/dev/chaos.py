@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.options import EndsWithJson
 from services.cli.rendering import example, note, say, say_json, say_table
 from services.cli.signals import end_once_on_signals
 from sinks.protocol.errors import FatalError
@@ -44,9 +45,7 @@ def chaos(  # noqa: PLR0913, PLR0917 (the options of a command)
             min=1, max=_DATABASES_MAX, help="Database servers: home and participants."
         ),
     ] = 1,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="End with one line of JSON.")
-    ] = False,
+    as_json: EndsWithJson = False,
     report: Annotated[
         Path | None, typer.Option(help="Write a page about the run to this file.")
     ] = None,

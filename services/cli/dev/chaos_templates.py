@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.options import EndsWithJson
 from services.cli.rendering import example, note, say, say_json
 from services.cli.signals import end_once_on_signals
 from sinks.protocol.errors import FatalError
@@ -42,9 +43,7 @@ def chaos_templates(  # noqa: PLR0913, PLR0917 (the options of a command)
         int, typer.Option(min=100, help="Different valid events of each.")
     ] = 20_000,
     seed: Annotated[int, typer.Option(help="Same seed, same events and kills.")] = 7,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="End with one line of JSON.")
-    ] = False,
+    as_json: EndsWithJson = False,
     report: Annotated[
         Path | None, typer.Option(help="Write a page about the run to this file.")
     ] = None,

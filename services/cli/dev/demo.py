@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 from services.cli.audit.verify import say_receipt
+from services.cli.options import EndsWithJson
 from services.cli.rendering import example, note, say, say_json, use_rich
 from services.cli.signals import end_once_on_signals
 from sinks.protocol.errors import FatalError
@@ -53,9 +54,7 @@ def demo(
             "--external", help="Only send and count: the pipeline runs elsewhere."
         ),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="End with one line of JSON.")
-    ] = False,
+    as_json: EndsWithJson = False,
 ) -> None:
     """Send real flights, break things on the way, and count what arrived.
 

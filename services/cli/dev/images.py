@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.options import EndsWithJson
 from services.cli.rendering import example, note, say, say_json
 
 
@@ -24,9 +25,7 @@ def images(
             help="Make the public base images from Debian's packages (as root).",
         ),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="End with one line of JSON.")
-    ] = False,
+    as_json: EndsWithJson = False,
 ) -> None:
     """Build the images tallyweir/services and tallyweir/spark.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.options import EndsWithJson
 from services.cli.rendering import example, note, say, say_json, use_rich
 from sinks.protocol.errors import ConfigurationError
 
@@ -95,9 +96,7 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
     partitions: Annotated[
         int | None, typer.Option(min=1, help="Make the topic, if missing, with these.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="End with one line of JSON.")
-    ] = False,
+    as_json: EndsWithJson = False,
 ) -> None:
     """Send events to a pipeline's topic; ends well only when Kafka has them all.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.options import PipelineName, Reason
 from services.cli.rendering import example, note, say, say_json
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from sinks.postgres.steering.version_change import Changed
 
 _File = Annotated[Path, typer.Argument(help="Pipeline file, as it is to run.")]
-_Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
-_Reason = Annotated[str, typer.Option(help="Why; the ledger keeps it.")]
 _DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Do all of it, and take it back.")
 ]
@@ -72,7 +71,7 @@ def plan(file: _File, as_json: _Json = False) -> None:
 
 def update(
     file: _File,
-    reason: _Reason,
+    reason: Reason,
     dry_run: _DryRun = False,
     watch: Annotated[
         int, typer.Option(min=0, help="Roll back if the first N batches are worse.")
@@ -101,9 +100,9 @@ def update(
 
 
 def rollback(
-    pipeline: _Pipeline,
+    pipeline: PipelineName,
     version: Annotated[int, typer.Argument(help="The version to go back to.")],
-    reason: _Reason,
+    reason: Reason,
     dry_run: _DryRun = False,
 ) -> None:
     """Let a former version come into force again, with all that is kept since."""
@@ -126,7 +125,7 @@ def rollback(
 
 
 def versions(
-    pipeline: _Pipeline,
+    pipeline: PipelineName,
     show: Annotated[
         int | None, typer.Option(metavar="VERSION", help="Print the file of one.")
     ] = None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.options import Once
 from services.cli.rendering import example, say, say_json, say_table
 from sinks.protocol.errors import ConfigurationError
 
@@ -44,7 +45,7 @@ def alerts(
     check: Annotated[
         bool, typer.Option("--check", help="Only say which rules hold now.")
     ] = False,
-    once: Annotated[bool, typer.Option("--once", help="Do one round and end.")] = False,
+    once: Once = False,
 ) -> None:
     """Look at all pipelines every few seconds, and tell whom the rules name.
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.options import Once
 from services.cli.rendering import example, say
 from services.cli.servers.resolver import seconds_of
 
@@ -24,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 def relay(
-    once: Annotated[bool, typer.Option("--once", help="Do one round and end.")] = False,
+    once: Once = False,
     every: Annotated[
         str, typer.Option(help="How often to look: seconds or minutes.")
     ] = "2s",

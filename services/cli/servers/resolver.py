@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.options import Once
 from services.cli.rendering import example, say
 
 _DURATION = re.compile(r"([1-9][0-9]{0,5}) ?(s|m)")
@@ -25,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 
 def resolver(
-    once: Annotated[bool, typer.Option("--once", help="Do one round and end.")] = False,
+    once: Once = False,
     every: Annotated[
         str, typer.Option(help="How often to look: seconds or minutes.")
     ] = "30s",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
 
@@ -29,9 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def accept_gap(
-    pipeline: Annotated[
-        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
-    ],
+    pipeline: PipelineName,
     reason: Annotated[
         str, typer.Option(help="Why the loss is acceptable; the ledger keeps it.")
     ],

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.options import PipelineName
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
@@ -27,9 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def accept_loss(
-    pipeline: Annotated[
-        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
-    ],
+    pipeline: PipelineName,
     table: Annotated[str, typer.Argument(help="The result table that is gone.")],
     reason: Annotated[
         str, typer.Option(help="Why the loss is acceptable; the ledger keeps it.")

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from services.cli.options import DryRun, PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
 from sinks.protocol.errors import ConfigurationError
 
-_Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
 _APPLICATION = "tallyweir dead-letters"
 
 
@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_letters(
-    pipeline: _Pipeline,
+    pipeline: PipelineName,
     group: Annotated[
         str | None, typer.Option(help="List those of this reason one by one.")
     ] = None,
@@ -93,7 +93,7 @@ def _redriven_to(topic: str, at: object, partition: object, offset: object) -> s
 
 
 def show(
-    pipeline: _Pipeline,
+    pipeline: PipelineName,
     record: Annotated[str, typer.Argument(help="TOPIC/PARTITION/OFFSET.")],
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
 ) -> None:
@@ -136,7 +136,7 @@ def show(
 
 
 def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
-    pipeline: _Pipeline,
+    pipeline: PipelineName,
     reason: Annotated[
         str, typer.Option(help="What was wrong and what was done; kept for good.")
     ],
@@ -150,9 +150,7 @@ def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
     again: Annotated[
         bool, typer.Option("--again", help="Also what was sent again before.")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Send dead letters to their topic again, as they were, once their cause is mended.
 

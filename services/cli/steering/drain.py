@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from services.cli.audit.verify import keep_receipt, say_receipt
+from services.cli.options import AsJson, DryRun, PipelineName, Reason
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_json, say_table
@@ -45,9 +46,7 @@ def register(app: typer.Typer) -> None:
 
 
 def drain(  # noqa: PLR0913, PLR0917 - each is an option
-    pipeline: Annotated[
-        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
-    ],
+    pipeline: PipelineName,
     close_windows: Annotated[
         bool,
         typer.Option(
@@ -56,16 +55,12 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
             "wait for the pipeline to go on.",
         ),
     ],
-    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it.")],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done.")
-    ] = False,
+    reason: Reason,
+    dry_run: DryRun = False,
     timeout: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long to wait at most.")
     ] = 600.0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on one line.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Read nothing more of a pipeline, finish what there is, and verify it.
 

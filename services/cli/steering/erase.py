@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
+from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_table
 
-_Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
 _Where = Annotated[
     tuple[str, str] | None,
     typer.Option(
@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 
 def erase(  # noqa: PLR0913, PLR0917 - each is an option
-    pipeline: _Pipeline,
+    pipeline: PipelineName,
     reason: Annotated[
         str, typer.Option(help="Why; it is kept for good, so leave out personal names.")
     ],
@@ -103,7 +103,7 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option
 
 
 def erasures(
-    pipeline: _Pipeline,
+    pipeline: PipelineName,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the receipt: tombstones, no names.")
     ] = False,

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.options import AsJson, DryRun, Reason
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json
 
@@ -20,9 +21,6 @@ _Pipeline = Annotated[
     str, typer.Argument(help="Name of the pipeline in front, or its YAML file.")
 ]
 _New = Annotated[str, typer.Argument(help="Name of the fork, or its YAML file.")]
-_DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only say what would be done.")
-]
 _UNCHANGED = "Nothing was changed (--dry-run)."
 
 
@@ -49,12 +47,12 @@ def register(app: typer.Typer) -> None:
 def fork(
     pipeline: _Pipeline,
     new: _New,
-    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it.")],
+    reason: Reason,
     empty: Annotated[
         list[str] | None,
         typer.Option(help="A table that begins empty, being defined otherwise."),
     ] = None,
-    dry_run: _DryRun = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Let a new pipeline go on from where another stands, in shadow tables.
 
@@ -87,9 +85,7 @@ def diff(
     output: Annotated[
         str | None, typer.Option(help="Compare one table only, as readers know it.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on one line.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare a pipeline with its fork, over what both have read and settled.
 
@@ -122,8 +118,8 @@ def diff(
 def switch(
     pipeline: _Pipeline,
     new: _New,
-    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it.")],
-    dry_run: _DryRun = False,
+    reason: Reason,
+    dry_run: DryRun = False,
 ) -> None:
     """Let a pipeline and its fork change places: readers find the fork's rows.
 
@@ -156,7 +152,7 @@ def discard(
         str, typer.Argument(help="Name of the one in the shadow, or its YAML file.")
     ],
     reason: Annotated[str, typer.Option(help="Why; kept when all else is gone.")],
-    dry_run: _DryRun = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Get rid of a fork, or after a switch of the former version, for good.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.options import AsJson
 from services.cli.rendering import example, note, say, say_json
 from sinks.protocol.errors import ConfigurationError, TallyweirError
 from sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts, InDoubtVerdict
@@ -69,9 +70,7 @@ def register(app: typer.Typer) -> None:
 
 
 def show(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on one line.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show each prepared branch of this home's pipelines with its evidence.
 

@@ -13,16 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.options import AsJson, PipelineName, Reason
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
 
 if TYPE_CHECKING:
     from services.kafka.pipeline_offsets import PartitionOffsets
-
-_Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
-_AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on one line.")
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -58,7 +54,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
-def show(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
+def show(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """Show of each partition the next offset, its record's time, the log, and the lag.
 
     Headroom is the time until Kafka deletes the next record by retention.ms of the
@@ -79,8 +75,8 @@ def show(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
 
 
 def reset(  # noqa: PLR0913, PLR0917 - options of a command
-    pipeline: _Pipeline,
-    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it.")],
+    pipeline: PipelineName,
+    reason: Reason,
     to_time: Annotated[
         str | None,
         typer.Option(
@@ -99,7 +95,7 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what it would mean.")
     ] = False,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Let a pipeline go on from other offsets: skip records, or read some again.
 
@@ -144,12 +140,12 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
 
 
 def accept_topic(
-    pipeline: _Pipeline,
-    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it.")],
+    pipeline: PipelineName,
+    reason: Reason,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Do all of it, and take it back.")
     ] = False,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Read a topic from its start that was deleted and made again (TOPIC_RECREATED).
 

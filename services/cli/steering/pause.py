@@ -11,13 +11,10 @@ from typing import Annotated
 
 import typer
 
+from services.cli.options import DryRun, PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
 
-_Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
-_DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only say what would be done.")
-]
 _UNCHANGED = "Nothing was changed (--dry-run)."
 
 
@@ -32,11 +29,11 @@ def register(app: typer.Typer) -> None:
 
 
 def pause(
-    pipeline: _Pipeline,
+    pipeline: PipelineName,
     reason: Annotated[
         str, typer.Option(help="Why, and until when; the ledger keeps it.")
     ],
-    dry_run: _DryRun = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Let nothing of a pipeline be published until `resume`, wherever its driver runs.
 
@@ -60,7 +57,7 @@ def pause(
     )
 
 
-def resume(pipeline: _Pipeline, dry_run: _DryRun = False) -> None:
+def resume(pipeline: PipelineName, dry_run: DryRun = False) -> None:
     """End a pause, or call off a drain: a driver that waits goes on within seconds."""
     from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering

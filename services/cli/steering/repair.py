@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.options import AsJson, PipelineName
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
@@ -28,15 +29,11 @@ def register(app: typer.Typer) -> None:
 
 
 def repair(
-    pipeline: Annotated[
-        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
-    ],
+    pipeline: PipelineName,
     plan: Annotated[
         bool, typer.Option("--plan", help="Print what to do; changes nothing.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on one line.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Tell where home and other databases disagree, and the steps that repair it.
 

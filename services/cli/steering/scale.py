@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.options import AsJson, DryRun, PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
 from sinks.scaling.bounds import NOT_SCALED
@@ -31,9 +32,7 @@ def register(app: typer.Typer) -> None:
 
 
 def scale(  # noqa: PLR0913 - its options
-    pipeline: Annotated[
-        str, typer.Argument(help="Name of a pipeline, or its YAML file.")
-    ],
+    pipeline: PipelineName,
     *,
     min_executors: Annotated[
         int | None, typer.Option(help="Executors at least; 1 if not given.")
@@ -53,12 +52,8 @@ def scale(  # noqa: PLR0913 - its options
     decisions: Annotated[
         int, typer.Option(min=0, help="How many decisions to show.")
     ] = 10,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on one line.")
-    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Set between which bounds a pipeline scales itself, and show what it decided.
 

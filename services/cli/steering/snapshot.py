@@ -12,18 +12,12 @@ from typing import Annotated
 
 import typer
 
+from services.cli.options import AsJson, DryRun, PipelineName, Reason
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
 
-_Pipeline = Annotated[str, typer.Argument(help="Name of a pipeline, or its YAML file.")]
 _Name = Annotated[str, typer.Argument(help="Name of the snapshot.")]
-_DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only say what would be done.")
-]
 _UNCHANGED = "Nothing was changed (--dry-run)."
-_AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on one line.")
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -60,10 +54,10 @@ def register(app: typer.Typer) -> None:
 
 
 def take(
-    pipeline: _Pipeline,
+    pipeline: PipelineName,
     name: _Name,
     reason: Annotated[str, typer.Option(help="What it is for.")],
-    dry_run: _DryRun = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Keep where the pipeline stands; a driver may work meanwhile.
 
@@ -87,7 +81,7 @@ def take(
     )
 
 
-def list_all(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
+def list_all(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """List the snapshots of a pipeline, the oldest batch first."""
     from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
@@ -114,7 +108,7 @@ def list_all(pipeline: _Pipeline, as_json: _AsJson = False) -> None:
     )
 
 
-def drop(pipeline: _Pipeline, name: _Name, dry_run: _DryRun = False) -> None:
+def drop(pipeline: PipelineName, name: _Name, dry_run: DryRun = False) -> None:
     """Forget a snapshot, and with the driver's next start the IDs kept for it."""
     from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
@@ -131,13 +125,13 @@ def drop(pipeline: _Pipeline, name: _Name, dry_run: _DryRun = False) -> None:
 
 
 def restore(
-    pipeline: _Pipeline,
+    pipeline: PipelineName,
     name: _Name,
-    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it.")],
+    reason: Reason,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what it would take back.")
     ] = False,
-    as_json: _AsJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take a pipeline back to a snapshot; what is taken back is read from Kafka again.
 
