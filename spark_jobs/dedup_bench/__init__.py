@@ -1,4 +1,4 @@
-"""The programs of ``bench dedup``: a driver that has only IDs, and a peer on Spark.
+"""The program of ``bench dedup``: a driver that has only IDs.
 
 The driver has all of the product's parts for IDs: the claim of an epoch, the holder of
 IDs with its copy of the catalog, staging, and the publish transaction. It leaves out

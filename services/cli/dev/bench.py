@@ -207,17 +207,15 @@ def dedup(
         ),
     ] = "1000000,10000000,100000000",
     seed: _Seed = 7,
-    with_peers: _WithPeers = True,
     as_json: EndsWithJson = False,
     plot: _Plot = None,
 ) -> None:
-    """What the seen-ID catalog costs by its size, beside a unique index and Spark."""
+    """What the seen-ID catalog costs by its size."""
     from services.dev.bench.dedup import dedup_tables, measure_dedup
 
     figures = measure_dedup(
         sizes=[int(size) for size in ids.split(",")],
         seed=seed,
-        with_peers=with_peers,
         say=note,
     )
     _show("dedup", figures, as_json=as_json, plot=plot, tables=dedup_tables)

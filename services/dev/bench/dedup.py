@@ -1,6 +1,6 @@
-"""The cost and the space of the seen-ID catalog by its size, compared with peers.
+"""The cost and the space of the seen-ID catalog by its size.
 
-Tallyweir's part is the driver's own code on a real database: the claim of an epoch, the
+Measured is the driver's own code on a real database: the claim of an epoch, the
 holder of IDs with its copy of the catalog, staging and the publish transaction. Kafka,
 Spark and results are left out. Published batches grow the catalog from one size to the
 next. At each size the benchmark
@@ -11,9 +11,6 @@ next. At each size the benchmark
   exactly that size;
 * counts, without timing it, how many IDs pass the Bloom filters;
 * publishes batches one after the other, which gives the cost of an append.
-
-The unique index gets the same batches. So does Spark, up to the size to which its state
-can be filled in minutes.
 """
 
 from __future__ import annotations
@@ -40,33 +37,19 @@ from services.dev.bench.id_batches import (
 )
 from services.dev.bench.rates import wrong_result
 from services.dev.bench.server_bytes import read_catalog_bytes, read_log_bytes
-from services.dev.bench.unique_index import measure_unique_index
 from services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     state_directory,
 )
-from services.process.endpoints import Endpoints, child_environment, program_environment
+from services.process.endpoints import Endpoints, program_environment
 from services.resolver.merging import merge_catalogs
 from sinks.postgres.schema import migrations
-from sinks.postgres.server.connection import connect
 
-_OURS = "spark_jobs.dedup_bench"
-_SPARK = "spark_jobs.dedup_bench.dedup_peer"
 #: A driver's settings must name a broker, but this benchmark never connects to it.
 _NO_BROKER = "localhost:9"
 #: IDs that one process fills in; progress is reported before each process.
 _FILLED_AT_ONCE = 10_000_000
-_SPARK_IDS_MAX = 10_000_000
 _TIMEOUT_S = 3_600.0
-
-GUARANTEES: Mapping[str, str] = {
-    "tallyweir": "exactly once: IDs, rows and offsets are committed together; an ID is "
-    "remembered for the horizon",
-    "unique_index": "a key is in one table of one server once, for as long as its row "
-    "is kept; says nothing of offsets or of other outputs",
-    "spark_rocksdb": "each ID passes once within the watermark's delay while the "
-    "checkpoint lasts; a batch that is repeated is written again: at least once",
-}
 
 #: Figures that must stay flat as the catalog grows, and how much they may rise.
 FLAT = ("probe_us", "append_us")
@@ -85,31 +68,19 @@ class _World:
     say: Callable[[str], None]
 
     def run(self, **task: object) -> Figures:
-        """Run the product's part, without Spark."""
-        environment = program_environment(self.endpoints)
-        return self._run(_OURS, task, environment)
-
-    def run_spark(self, **task: object) -> Figures:
-        """Run the peer that needs Spark."""
-        return self._run(_SPARK, task, child_environment(self.endpoints))
-
-    def _run(
-        self, module: str, task: Mapping[str, object], environment: dict[str, str]
-    ) -> Figures:
+        """Run a task of the program, without Spark."""
         # The driver's state directory is inside the benchmark's, to be removed with it.
-        kept = environment | {STATE_DIRECTORY_VARIABLE: str(self.folder)}
-        command = [sys.executable, "-m", module]
-        lines = run_program(command, kept, timeout_s=_TIMEOUT_S, task=task)
+        environment = program_environment(self.endpoints) | {
+            STATE_DIRECTORY_VARIABLE: str(self.folder)
+        }
+        command = [sys.executable, "-m", "spark_jobs.dedup_bench"]
+        lines = run_program(command, environment, timeout_s=_TIMEOUT_S, task=task)
         figures: Figures = json.loads(lines[-1])
         return figures
 
 
 def measure_dedup(
-    *,
-    sizes: Sequence[int],
-    seed: int,
-    with_peers: bool,
-    say: Callable[[str], None],
+    *, sizes: Sequence[int], seed: int, say: Callable[[str], None]
 ) -> Figures:
     """Measure the catalog at each size, the smallest first.
 
@@ -126,21 +97,14 @@ def measure_dedup(
         )
         migrations.migrate(dsn)
         filled = 0
-        drawn = [draw_batches(size, seed=seed) for size in sizes]
-        for batches in drawn:
+        for size in sizes:
+            batches = draw_batches(size, seed=seed)
             points.append(_measure_ours(world, batches, filled=filled))
             filled = batches.size_after
-        _forget(dsn)
-        if with_peers:
-            peers = [_measure_peers(world, batches) for batches in drawn]
-            points = [ours | peer for ours, peer in zip(points, peers, strict=True)]
     return {
         "points": points,
         "growth": growth(points),
         "bars": {"flat_within": FLAT_WITHIN, "first_answer_seconds": START_WITHIN_S},
-        "guarantees": {
-            name: GUARANTEES[name] for name in GUARANTEES if name in points[0]
-        },
         "batch": BATCH,
         "repeats": REPEATS,
         "seed": seed,
@@ -201,46 +165,12 @@ def _measure_ours(world: _World, batches: SizeBatches, *, filled: int) -> Figure
     return {"ids": batches.size, "tallyweir": ours}
 
 
-def _measure_peers(world: _World, batches: SizeBatches) -> Figures:
-    world.say(f"filling a unique index with {batches.size:,} keys")
-    index = measure_unique_index(
-        world.endpoints.home_dsn, batches.size, batches.appended
-    )
-    world.say(f"unique_index, {batches.size:,} IDs: {index['us_per_event']:.2f}")
-    peers: Figures = {"unique_index": index}
-    if batches.size <= _SPARK_IDS_MAX:
-        world.say(f"filling Spark's state with {batches.size:,} IDs")
-        files = save_batches(batches.appended, world.folder, "appended")
-        spark = world.run_spark(size=batches.size, batches=files)
-        _check_spark(spark, batches)
-        world.say(f"spark_rocksdb, {batches.size:,} IDs: {spark['us_per_event']:.2f}")
-        peers["spark_rocksdb"] = spark
-    return peers
-
-
 def _check_new(survivors: int, size: int) -> None:
     if survivors != new_in():
         raise wrong_result(
             f"With {size} IDs in the catalog {survivors} events of a batch survived "
             f"instead of {new_in()}."
         )
-
-
-def _check_spark(spark: Figures, batches: SizeBatches) -> None:
-    repeats = BATCH - new_in()
-    wanted = [repeats] * len(batches.appended)
-    if spark["dropped"] != wanted or spark["ids_at_end"] != batches.size_after:
-        raise wrong_result(
-            f"Spark dropped {spark['dropped']} repeats instead of {wanted}, and holds "
-            f"{spark['ids_at_end']} IDs instead of {batches.size_after}."
-        )
-
-
-def _forget(dsn: str) -> None:
-    """Empty the catalog to make room for the peers, and force a checkpoint."""
-    with connect(dsn, application_name="bench", autocommit=True) as connection:
-        connection.execute("TRUNCATE tallyweir.seen_id_run")
-        connection.execute("CHECKPOINT")
 
 
 def growth(points: Sequence[Figures]) -> Figures:
@@ -250,19 +180,13 @@ def growth(points: Sequence[Figures]) -> Figures:
         name: round(last["tallyweir"][name] / first["tallyweir"][name], 2)
         for name in FLAT
     }
-    found: Figures = {"tallyweir": ours}
-    for peer in ("unique_index", "spark_rocksdb"):
-        measured = [point[peer] for point in points if peer in point]
-        if measured:
-            factor = measured[-1]["us_per_event"] / measured[0]["us_per_event"]
-            found[peer] = {"us_per_event": round(factor, 2)}
-    return found
+    return {"tallyweir": ours}
 
 
 def dedup_tables(
     figures: Mapping[str, Any],
 ) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
-    """Return tables to print: cost, space and filters by size, then guarantees."""
+    """Return tables to print: cost, space and filters by size."""
     points = figures["points"]
     ours = [(f"{point['ids']:,}", point["tallyweir"]) for point in points]
     return [
@@ -302,7 +226,6 @@ def dedup_tables(
                 for ids, one in ours
             ],
         ),
-        (("", "guarantee"), list(figures["guarantees"].items())),
     ]
 
 
@@ -311,18 +234,14 @@ _COST_COLUMNS = (
     "probe us",
     "append us",
     "first answer s",
-    "unique index us",
-    "Spark us",
 )
 
 
 def _cost_row(point: Mapping[str, Any]) -> Sequence[str]:
     ours = point["tallyweir"]
-    peers = (point.get(name) for name in ("unique_index", "spark_rocksdb"))
     return (
         f"{point['ids']:,}",
         f"{ours['probe_us']:.3f}",
         f"{ours['append_us']:.2f}",
         f"{max(ours['first_answer_seconds'].values()):.2f}",
-        *("" if peer is None else f"{peer['us_per_event']:.2f}" for peer in peers),
     )

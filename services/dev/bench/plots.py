@@ -327,11 +327,9 @@ def _plot_dedup(figures: Figures) -> Iterator[Lines]:
     def line(whose: str, figure: str) -> list[tuple[float, float]]:
         return [(one["ids"], one[whose][figure]) for one in points if whose in one]
 
-    peers = [name for name in ("unique_index", "spark_rocksdb") if name in points[0]]
     costs = {
         "probe": line("tallyweir", "probe_us"),
         "probe, file, publish": line("tallyweir", "append_us"),
-        **{_words(name): line(name, "us_per_event") for name in peers},
     }
     rooms = {
         where: line("tallyweir", f"{where}_bytes_per_id")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.dev.bench.dedup import GUARANTEES, dedup_tables, growth
+from services.dev.bench.dedup import dedup_tables, growth
 
 
-def _point(ids: int, *, probe: float, append: float, **peers: float) -> dict[str, Any]:
+def _point(ids: int, *, probe: float, append: float) -> dict[str, Any]:
     ours = {
         "probe_us": probe,
         "append_us": append,
@@ -20,42 +20,28 @@ def _point(ids: int, *, probe: float, append: float, **peers: float) -> dict[str
         "false_positive_rate": 0.0011,
         "false_positive_rate_configured": 0.001,
     }
-    measured = {name: {"us_per_event": used} for name, used in peers.items()}
-    return {"ids": ids, "tallyweir": ours, **measured}
+    return {"ids": ids, "tallyweir": ours}
 
 
 _POINTS = [
-    _point(10**6, probe=0.08, append=0.5, unique_index=4.0, spark_rocksdb=8.0),
-    _point(10**7, probe=0.11, append=0.6, unique_index=9.0, spark_rocksdb=12.0),
-    _point(10**8, probe=0.10, append=0.7, unique_index=36.0),
+    _point(10**6, probe=0.08, append=0.5),
+    _point(10**7, probe=0.11, append=0.6),
+    _point(10**8, probe=0.10, append=0.7),
 ]
 
 
 def test_growth_is_from_the_smallest_size_to_the_largest() -> None:
-    """For a peer, to the largest that it was measured at."""
-    assert {
-        "tallyweir": {"probe_us": 1.25, "append_us": 1.4},
-        "unique_index": {"us_per_event": 9.0},
-        "spark_rocksdb": {"us_per_event": 1.5},
-    } == growth(_POINTS)
+    """Sizes between them do not count."""
+    assert {"tallyweir": {"probe_us": 1.25, "append_us": 1.4}} == growth(_POINTS)
 
 
-def test_growth_tells_of_no_peer_that_was_left_out() -> None:
-    """Without peers there is nothing but ours."""
-    alone = [_point(10**6, probe=0.08, append=0.5)]
-    assert {"tallyweir": {"probe_us": 1.0, "append_us": 1.0}} == growth(alone)
+def test_the_tables_have_a_row_for_each_size() -> None:
+    """The wait is the longer one."""
+    costs, rooms, filters = dedup_tables({"points": _POINTS})
 
-
-def test_the_tables_have_a_row_for_each_size_and_each_guarantee() -> None:
-    """The wait is the longer one; what was not measured is left empty."""
-    costs, rooms, filters, guarantees = dedup_tables(
-        {"points": _POINTS, "guarantees": GUARANTEES}
-    )
-
-    assert ("1,000,000", "0.080", "0.50", "7.25", "4.00", "8.00") == costs[1][0]
-    assert ("100,000,000", "0.100", "0.70", "7.25", "36.00", "") == costs[1][2]
+    assert ("1,000,000", "0.080", "0.50", "7.25") == costs[1][0]
+    assert ("100,000,000", "0.100", "0.70", "7.25") == costs[1][2]
     assert ("10,000,000", "24.3", "2.2", "32.0", "25.0") == rooms[1][1]
     assert ("10,000,000", "10.100%", "0.110%", "0.100%") == filters[1][1]
-    assert list(GUARANTEES) == [name for name, _ in guarantees[1]]
-    for columns, rows in (costs, rooms, filters, guarantees):
+    for columns, rows in (costs, rooms, filters):
         assert {len(columns)} == set(map(len, rows))

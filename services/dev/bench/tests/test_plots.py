@@ -75,11 +75,7 @@ _FIGURES: dict[str, dict[str, Any]] = {
     },
     "dedup": {
         "points": [
-            {
-                "ids": 1_000_000,
-                "tallyweir": _OF_THE_CATALOG,
-                "spark_rocksdb": {"us_per_event": 9},
-            },
+            {"ids": 1_000_000, "tallyweir": _OF_THE_CATALOG},
             {"ids": 100_000_000, "tallyweir": _OF_THE_CATALOG},
         ],
     },
@@ -107,7 +103,6 @@ _SAYS = {
     "dedup": {
         "probe",
         "probe, file, publish",
-        "spark rocksdb",
         "postgres",
         "repeats of all ages",
         "100M",
