@@ -16,15 +16,15 @@ from integration_tests.harness.postgres_driver import (
     execute,
     query,
 )
-from services.dev.bench.bench_world import BenchPipeline
-from services.dev.bench.lent_ids import (
+from services.dev.bench.catalog.lent_ids import (
     count_lent,
     lend,
     merge_all,
     read_buckets,
     take_back,
 )
-from services.dev.bench.row_parts import RowParts
+from services.dev.bench.soak.row_parts import RowParts
+from services.dev.bench.world.bench_world import BenchPipeline
 from sinks.postgres.catalog import catalog_merge
 from sinks.postgres.catalog.run_source import PostgresRunSource
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout

@@ -27,10 +27,10 @@ LONG_FUNCTIONS = {
 SLEEPERS = {
     "services/dev/demo/external.py": "polls the ledger of a driver on another host",
     "services/cli/audit/wait_for.py": "polls the ledger of another process",
-    "services/dev/bench/driver_run.py": "polls the ledger of another process",
+    "services/dev/bench/world/driver_run.py": "polls the ledger of another process",
     "spark_jobs/dedup_bench/catalog_figures.py": "looks whether merges have ended",
     "services/dev/bench/latency.py": "sends at a pace, and polls a table for its rows",
-    "services/dev/bench/soak.py": "sends at a pace, and polls the ledger",
+    "services/dev/bench/soak/soak.py": "sends at a pace, and polls the ledger",
     "services/dev/images/engine.py": "polls a server until it answers",
     "services/cli/steering/drain.py": "polls for a driver to end a drain",
     "services/local/embedded/daemon.py": "polls a server until it answers",

@@ -27,7 +27,7 @@ def _drawable(file: Path | None) -> Path | None:
 
 def _sizes(text: str) -> str:
     """Check that all sizes can be measured."""
-    from services.dev.bench.id_batches import IDS_MAX, IDS_MIN
+    from services.dev.bench.catalog.id_batches import IDS_MAX, IDS_MIN
 
     for size in text.split(","):
         if not (size.isdecimal() and IDS_MIN <= int(size) <= IDS_MAX):
@@ -211,7 +211,7 @@ def dedup(
     plot: _Plot = None,
 ) -> None:
     """What the seen-ID catalog costs by its size."""
-    from services.dev.bench.dedup import dedup_tables, measure_dedup
+    from services.dev.bench.catalog.dedup import dedup_tables, measure_dedup
 
     figures = measure_dedup(
         sizes=[int(size) for size in ids.split(",")],
@@ -232,8 +232,8 @@ def full_catalog(
     plot: _Plot = None,
 ) -> None:
     """Events per second with a full catalog of seen IDs, beside an empty one."""
-    from services.dev.bench.full_catalog import measure_full_catalog
-    from services.dev.bench.full_catalog_tables import full_catalog_tables
+    from services.dev.bench.catalog.full_catalog import measure_full_catalog
+    from services.dev.bench.catalog.full_catalog_tables import full_catalog_tables
 
     figures = measure_full_catalog(ids=ids, events=events, seed=seed, say=note)
     _show(
@@ -248,7 +248,7 @@ def soak(
     plot: _Plot = None,
 ) -> None:
     """Memory, rate and catalog over time, at 80 % of what the pipeline sustains."""
-    from services.dev.bench.soak import measure_soak, soak_tables
+    from services.dev.bench.soak.soak import measure_soak, soak_tables
 
     figures = measure_soak(minutes=minutes, seed=seed, say=note)
     _show("soak", figures, as_json=as_json, plot=plot, tables=soak_tables)

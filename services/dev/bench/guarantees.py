@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from services.dev.bench.bench_world import (
+from services.dev.bench.peers.flink_peer import (
+    FlinkDeduplication,
+    check_java_compiler,
+    run_flink_peer,
+)
+from services.dev.bench.world.bench_world import (
     PAGE_VIEWS,
     bench_servers,
     count_rows_in,
@@ -18,12 +23,7 @@ from services.dev.bench.bench_world import (
     produce_rounds,
     varied,
 )
-from services.dev.bench.flink_peer import (
-    FlinkDeduplication,
-    check_java_compiler,
-    run_flink_peer,
-)
-from services.dev.bench.rates import (
+from services.dev.bench.world.rates import (
     Rates,
     check_verified,
     measure_driver,

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from psycopg import sql
 
-from services.dev.bench.bench_world import (
+from services.dev.bench.peers.spark_peer import PeerQuery, run_spark_peer
+from services.dev.bench.world.bench_world import (
     DUPLICATES,
     JOINS,
     LEFT_TOPIC,
@@ -18,8 +19,12 @@ from services.dev.bench.bench_world import (
     checkpoint,
     produce_rounds,
 )
-from services.dev.bench.rates import measure_driver, rates_of, warm_up, wrong_result
-from services.dev.bench.spark_peer import PeerQuery, run_spark_peer
+from services.dev.bench.world.rates import (
+    measure_driver,
+    rates_of,
+    warm_up,
+    wrong_result,
+)
 from sinks.postgres.server.connection import connect
 
 PEER = (

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from psycopg import sql
 
-from services.dev.bench.bench_world import (
+from services.dev.bench.world.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
     PARTITIONS,
@@ -27,8 +27,8 @@ from services.dev.bench.bench_world import (
     bench_servers,
     produce_page_views,
 )
-from services.dev.bench.driver_run import await_events, running_driver
-from services.dev.bench.rates import check_verified, wrong_result
+from services.dev.bench.world.driver_run import await_events, running_driver
+from services.dev.bench.world.rates import check_verified, wrong_result
 from services.kafka.topics import ensure_topic
 from services.local.datasets.page_views import read_page_views
 from services.process.endpoints import Endpoints

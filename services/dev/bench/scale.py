@@ -18,7 +18,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from services.dev.bench.bench_world import (
+from services.dev.bench.cost import measure_run
+from services.dev.bench.windows import check_counts, read_state
+from services.dev.bench.world.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
     WINDOWS,
@@ -30,9 +32,7 @@ from services.dev.bench.bench_world import (
     produce_page_views,
     varied,
 )
-from services.dev.bench.cost import measure_run
-from services.dev.bench.rates import check_rows, check_verified, warm_up
-from services.dev.bench.windows import check_counts, read_state
+from services.dev.bench.world.rates import check_rows, check_verified, warm_up
 from services.local.datasets.page_views import USERS
 from services.local.embedded.postgres import EmbeddedPostgres
 from services.local.embedded.state_directory import state_directory

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from services.dev.bench.bench_world import (
+from services.dev.bench.peers.spark_peer import PeerQuery, run_spark_peer
+from services.dev.bench.world.bench_world import (
     DUPLICATES,
     WINDOWS,
     BenchPipeline,
@@ -21,9 +22,8 @@ from services.dev.bench.bench_world import (
     produce_rounds,
     run_timeout_s,
 )
-from services.dev.bench.driver_run import await_events, running_driver
-from services.dev.bench.rates import Rates, rates_of, warm_up, wrong_result
-from services.dev.bench.spark_peer import PeerQuery, run_spark_peer
+from services.dev.bench.world.driver_run import await_events, running_driver
+from services.dev.bench.world.rates import Rates, rates_of, warm_up, wrong_result
 from services.process.endpoints import Endpoints
 from sinks.postgres.server.connection import connect
 from sinks.postgres.server.naming import state_table

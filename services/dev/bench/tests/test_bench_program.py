@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from services.dev.bench.bench_program import run_program
+from services.dev.bench.world.bench_program import run_program
 from sinks.protocol.errors import FatalError
 
 _ECHO = "import sys; print('a word'); print(sys.stdin.read())"

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from services.cli.dev.bench import _end
-from services.dev.bench.bench_world import failure_told, incomplete_run
+from services.dev.bench.world.bench_world import failure_told, incomplete_run
 from sinks.protocol.errors import FatalError
 
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from services.dev.bench.cost import Spent, cost_between
-from services.dev.bench.driver_phases import Phases, parse_phases, phases_between
+from services.dev.bench.world.driver_phases import Phases, parse_phases, phases_between
 from sinks.protocol.errors import FatalError
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.dev.bench.bench_world import PAGE_VIEWS, incomplete_run
-from services.dev.bench.driver_run import running_driver
+from services.dev.bench.world.bench_world import PAGE_VIEWS, incomplete_run
+from services.dev.bench.world.driver_run import running_driver
 from services.process.endpoints import Endpoints
 from sinks.protocol.errors import FatalError
 

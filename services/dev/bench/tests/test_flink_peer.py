@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.dev.bench import flink_peer
+from services.dev.bench.peers import flink_peer
 from sinks.protocol.errors import ConfigurationError
 
 

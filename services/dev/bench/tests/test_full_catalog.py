@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.dev.bench.full_catalog import (
+from services.dev.bench.catalog.full_catalog import (
     BUCKET_SECONDS,
     Run,
     Turn,
@@ -15,9 +15,9 @@ from services.dev.bench.full_catalog import (
     fill_batch,
     fill_times,
 )
-from services.dev.bench.full_catalog_tables import full_catalog_tables
-from services.dev.bench.measured_processes import Resident
-from services.dev.bench.rates import Rates
+from services.dev.bench.catalog.full_catalog_tables import full_catalog_tables
+from services.dev.bench.world.measured_processes import Resident
+from services.dev.bench.world.rates import Rates
 from services.local.datasets.page_views import EVENTS_PER_SECOND, FIRST_VIEW_MICROS
 from sinks.protocol.errors import FatalError
 from sinks.seen_ids.bloom_filter import BUCKETS_PER_HORIZON

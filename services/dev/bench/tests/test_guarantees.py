@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from services.dev.bench.guarantees import figures_of
-from services.dev.bench.rates import Rates
+from services.dev.bench.world.rates import Rates
 
 _TURNS = [
     {

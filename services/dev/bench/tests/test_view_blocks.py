@@ -7,7 +7,7 @@ import pytest
 
 from schemas.codec import decode
 from schemas.contract import load_contract
-from services.dev.bench.view_blocks import BLOCK, ViewBlocks
+from services.dev.bench.soak.view_blocks import BLOCK, ViewBlocks
 from services.local.datasets.page_views import read_page_views
 
 KNOWN = {contract.schema_id: contract for contract in [load_contract("page_view.v1")]}

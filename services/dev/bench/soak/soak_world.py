@@ -14,7 +14,12 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from services.dev.bench.bench_world import DUPLICATES, PARTITIONS, TOPIC, incomplete_run
+from services.dev.bench.world.bench_world import (
+    DUPLICATES,
+    PARTITIONS,
+    TOPIC,
+    incomplete_run,
+)
 from services.kafka.topics import ANSWER_TIMEOUT_S, SILENT_LOG
 from services.process.endpoints import Endpoints, program_environment
 from sinks.kafka_settings import client_config
@@ -115,7 +120,7 @@ class Sent:
 
 
 class RunningLoad:
-    """The running load program; see ``services.dev.bench.soak_load``."""
+    """The running load program; see ``services.dev.bench.soak.soak_load``."""
 
     def __init__(self, program: subprocess.Popen[str], orders: IO[str]) -> None:
         self._program = program
@@ -165,7 +170,7 @@ class RunningLoad:
 def running_load(endpoints: Endpoints, *, seed: int) -> Iterator[RunningLoad]:
     """Start the load program; it sends nothing until ``allow`` is called."""
     program = subprocess.Popen(
-        [sys.executable, "-m", "services.dev.bench.soak_load"],
+        [sys.executable, "-m", "services.dev.bench.soak.soak_load"],
         env=program_environment(endpoints),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -24,9 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from services.dev.bench.bench_program import run_program
-from services.dev.bench.bench_world import bench_postgres, settle_catalog
-from services.dev.bench.id_batches import (
+from services.dev.bench.catalog.id_batches import (
     BATCH,
     IDS_PIPELINE,
     REPEATS,
@@ -35,8 +33,10 @@ from services.dev.bench.id_batches import (
     new_in,
     save_batches,
 )
-from services.dev.bench.rates import wrong_result
-from services.dev.bench.server_bytes import read_catalog_bytes, read_log_bytes
+from services.dev.bench.world.bench_program import run_program
+from services.dev.bench.world.bench_world import bench_postgres, settle_catalog
+from services.dev.bench.world.rates import wrong_result
+from services.dev.bench.world.server_bytes import read_catalog_bytes, read_log_bytes
 from services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     state_directory,

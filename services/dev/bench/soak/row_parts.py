@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from psycopg import sql
 
-from services.dev.bench.bench_world import BenchPipeline
-from services.dev.bench.rates import wrong_result
+from services.dev.bench.world.bench_world import BenchPipeline
+from services.dev.bench.world.rates import wrong_result
 from sinks.postgres.server.connection import connect
 from sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("services.dev.bench", "soak.sql")
+_SQL = load_statements("services.dev.bench.soak", "soak.sql")
 
 
 class RowParts:

@@ -9,10 +9,10 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from services.dev.bench.bench_world import incomplete_run
-from services.dev.bench.driver_phases import Phases
-from services.dev.bench.driver_run import MeasuredBatch
-from services.dev.bench.view_blocks import STEP_MICROS
+from services.dev.bench.soak.view_blocks import STEP_MICROS
+from services.dev.bench.world.bench_world import incomplete_run
+from services.dev.bench.world.driver_phases import Phases
+from services.dev.bench.world.driver_run import MeasuredBatch
 from services.local.datasets.page_views import FIRST_VIEW_MICROS
 from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, bits_per_id, rate_of_one
 

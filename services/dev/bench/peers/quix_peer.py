@@ -8,13 +8,13 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict
 
 from schemas.contract import load_contract
-from services.dev.bench.bench_world import PARTITIONS, TOPIC
-from services.dev.bench.driver_run import MeasuredBatch
-from services.dev.bench.peer_process import (
+from services.dev.bench.peers.peer_process import (
     create_peer_table,
     login_environment,
     run_peer_process,
 )
+from services.dev.bench.world.bench_world import PARTITIONS, TOPIC
+from services.dev.bench.world.driver_run import MeasuredBatch
 from services.local.embedded.state_directory import state_directory
 from services.local.embedded.virtual_environment import PEERS_LOCK, install
 from services.process.endpoints import Endpoints

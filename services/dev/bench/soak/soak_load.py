@@ -14,8 +14,8 @@ import time
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from services.dev.bench.bench_world import DUPLICATES
-from services.dev.bench.view_blocks import ViewBlocks
+from services.dev.bench.soak.view_blocks import ViewBlocks
+from services.dev.bench.world.bench_world import DUPLICATES
 from services.kafka.topics import SILENT_LOG
 from sinks.kafka_settings import client_config
 

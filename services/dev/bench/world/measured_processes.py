@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from services.dev.bench.bench_world import BenchPipeline, incomplete_run
+from services.dev.bench.world.bench_world import BenchPipeline, incomplete_run
 from services.local.embedded.kafka import EmbeddedKafka
 from services.local.embedded.postgres import EmbeddedPostgres
 from services.local.embedded.state_directory import state_directory

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from services.dev.bench.bench_world import BenchPipeline
+from services.dev.bench.world.bench_world import BenchPipeline
 from services.local.embedded.state_directory import state_directory
 
 _TASK_END = "SparkListenerTaskEnd"

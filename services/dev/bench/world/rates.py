@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from services.dev.bench.bench_world import (
+from services.dev.bench.world.bench_world import (
     PAGE_VIEWS,
     TOPIC,
     BenchPipeline,
@@ -14,7 +14,11 @@ from services.dev.bench.bench_world import (
     run_timeout_s,
     varied,
 )
-from services.dev.bench.driver_run import MeasuredBatch, await_events, running_driver
+from services.dev.bench.world.driver_run import (
+    MeasuredBatch,
+    await_events,
+    running_driver,
+)
 from services.process.endpoints import Endpoints
 from sinks.postgres.audit import verify
 from sinks.postgres.server.connection import connect

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from services.dev.bench.bench_program import run_program
-from services.dev.bench.bench_world import run_timeout_s
-from services.dev.bench.driver_run import MeasuredBatch
+from services.dev.bench.world.bench_program import run_program
+from services.dev.bench.world.bench_world import run_timeout_s
+from services.dev.bench.world.driver_run import MeasuredBatch
 from sinks.postgres.server.connection import connect
 
 _CREATE_TABLE = """

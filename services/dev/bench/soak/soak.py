@@ -29,21 +29,8 @@ from typing import Any
 import psutil
 import psycopg
 
-from services.dev.bench.bench_world import (
-    PAGE_VIEWS,
-    BenchPipeline,
-    bench_servers,
-    incomplete_run,
-    varied,
-)
-from services.dev.bench.disk_room import check_room, free_bytes
-from services.dev.bench.driver_phases import read_phases
-from services.dev.bench.driver_run import read_batches, running_driver
-from services.dev.bench.measured_processes import memory_of
-from services.dev.bench.rates import check_rows, check_verified, wrong_result
-from services.dev.bench.row_parts import RowParts
-from services.dev.bench.server_bytes import read_catalog_bytes
-from services.dev.bench.soak_figures import (
+from services.dev.bench.soak.row_parts import RowParts
+from services.dev.bench.soak.soak_figures import (
     WITHIN,
     Sample,
     expected_ids,
@@ -52,7 +39,7 @@ from services.dev.bench.soak_figures import (
     rate_while_loaded,
     spans_of,
 )
-from services.dev.bench.soak_world import (
+from services.dev.bench.soak.soak_world import (
     HORIZON_S,
     ROWS_PER_PART,
     RunningLoad,
@@ -61,6 +48,19 @@ from services.dev.bench.soak_world import (
     needs_of,
     running_load,
 )
+from services.dev.bench.world.bench_world import (
+    PAGE_VIEWS,
+    BenchPipeline,
+    bench_servers,
+    incomplete_run,
+    varied,
+)
+from services.dev.bench.world.disk_room import check_room, free_bytes
+from services.dev.bench.world.driver_phases import read_phases
+from services.dev.bench.world.driver_run import read_batches, running_driver
+from services.dev.bench.world.measured_processes import memory_of
+from services.dev.bench.world.rates import check_rows, check_verified, wrong_result
+from services.dev.bench.world.server_bytes import read_catalog_bytes
 from services.local.embedded.daemon import free_port
 from services.local.embedded.state_directory import state_directory
 from services.process.endpoints import Endpoints
@@ -70,7 +70,7 @@ from sinks.postgres.server.connection import connect
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.errors import FatalError
 
-_SQL = load_statements("services.dev.bench", "soak.sql")
+_SQL = load_statements("services.dev.bench.soak", "soak.sql")
 
 #: The rate of the load, as a share of the most that the pipeline sustains.
 SHARE = 0.8

@@ -11,14 +11,14 @@ from enum import StrEnum
 from pathlib import Path
 
 from schemas.contract import load_contract
-from services.dev.bench.bench_world import TOPIC, incomplete_run
-from services.dev.bench.driver_run import MeasuredBatch
-from services.dev.bench.peer_process import (
+from services.dev.bench.peers.peer_process import (
     create_peer_table,
     jdbc_url,
     login_environment,
     run_peer_process,
 )
+from services.dev.bench.world.bench_world import TOPIC, incomplete_run
+from services.dev.bench.world.driver_run import MeasuredBatch
 from services.local.embedded.jars import bench_jars, flink_jars
 from services.local.embedded.java import find_java
 from services.local.embedded.state_directory import state_directory

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 
-from services.dev.bench.bench_world import TOPIC
-from services.dev.bench.driver_run import MeasuredBatch
-from services.dev.bench.peer_process import (
+from services.dev.bench.peers.peer_process import (
     jdbc_url,
     login_environment,
     run_peer_process,
 )
+from services.dev.bench.world.bench_world import TOPIC
+from services.dev.bench.world.driver_run import MeasuredBatch
 from services.local.embedded.jars import bench_jars
 from services.process.endpoints import Endpoints, child_environment
 

@@ -29,8 +29,16 @@ from statistics import median
 
 import psutil
 
-from services.dev.bench.bench_program import run_program
-from services.dev.bench.bench_world import (
+from services.dev.bench.catalog.id_batches import BATCH, IDS_PIPELINE
+from services.dev.bench.catalog.lent_ids import (
+    count_lent,
+    lend,
+    merge_all,
+    read_buckets,
+    take_back,
+)
+from services.dev.bench.world.bench_program import run_program
+from services.dev.bench.world.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
     PARTITIONS,
@@ -43,18 +51,14 @@ from services.dev.bench.bench_world import (
     settle_catalog,
     varied,
 )
-from services.dev.bench.disk_room import check_room, free_bytes
-from services.dev.bench.driver_run import await_claim, await_events, running_driver
-from services.dev.bench.id_batches import BATCH, IDS_PIPELINE
-from services.dev.bench.lent_ids import (
-    count_lent,
-    lend,
-    merge_all,
-    read_buckets,
-    take_back,
+from services.dev.bench.world.disk_room import check_room, free_bytes
+from services.dev.bench.world.driver_run import (
+    await_claim,
+    await_events,
+    running_driver,
 )
-from services.dev.bench.measured_processes import Resident, memory_of
-from services.dev.bench.rates import (
+from services.dev.bench.world.measured_processes import Resident, memory_of
+from services.dev.bench.world.rates import (
     Rates,
     check_rows,
     check_verified,
@@ -62,7 +66,7 @@ from services.dev.bench.rates import (
     warm_up,
     wrong_result,
 )
-from services.dev.bench.server_bytes import read_catalog_bytes
+from services.dev.bench.world.server_bytes import read_catalog_bytes
 from services.kafka.topics import ensure_topic
 from services.local.datasets.page_views import FIRST_VIEW_MICROS
 from services.local.embedded.state_directory import (

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import psycopg
 
-from services.dev.bench.bench_world import BenchPipeline, incomplete_run
+from services.dev.bench.world.bench_world import BenchPipeline, incomplete_run
 from services.process.endpoints import Endpoints, child_environment
 from sinks.postgres.server.connection import connect
 from sinks.postgres.server.databases import DATABASES_VARIABLE

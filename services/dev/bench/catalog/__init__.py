@@ -1,0 +1,1 @@
+"""Studies of the catalog of seen IDs."""

@@ -1,0 +1,1 @@
+"""Other programs that do the same work, for comparison."""

@@ -1,0 +1,1 @@
+"""A steady load for a long time."""
