@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,21 +12,18 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import (
-    EngFormatter,
-    FixedLocator,
-    NullLocator,
-    StrMethodFormatter,
-)
+from matplotlib.ticker import FixedLocator, NullLocator
 
 Figures = Mapping[str, Any]
 
 _OURS = "Tallyweir"
 _RATE = "events per second"
 _ROUNDS = ("cold", "warm")
-_MEGA = 1_000_000
+_KILO, _MEGA = 1_000, 1_000_000
 _INCHES = (7.5, 3.6)
 _BAR_INCHES = 0.28
+#: Most letters in a line of a note.
+_NOTE_LETTERS = 36
 #: A line with at most so many points has a tick at each of them.
 _FEW_POINTS = 7
 _AXIS_LABELS = {
@@ -44,6 +42,7 @@ _STYLE = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "font.size": 9,
+    "grid.color": "#dddddd",
     "svg.fonttype": "none",
     "svg.hashsalt": "tallyweir",
 }
@@ -74,7 +73,7 @@ class Bars:
             places = [row * (len(series) + 1) + number for row in range(len(self.rows))]
             values = [row[name] for row in self.rows.values()]
             bars = axes.barh(places, values, height=0.9, label=name)
-            axes.bar_label(bars, fmt=lambda value: f"{value:,.4g}", padding=3)
+            axes.bar_label(bars, fmt=_short, padding=3)
         middle = (len(series) - 1) / 2
         axes.set_yticks(
             [row * (len(series) + 1) + middle for row in range(len(self.rows))],
@@ -82,6 +81,7 @@ class Bars:
         )
         axes.invert_yaxis()
         axes.margins(x=0.12)
+        axes.xaxis.set_major_formatter(_short)
         axes.set_xlabel(self.unit)
         axes.grid(axis="x")
 
@@ -117,8 +117,8 @@ class Lines:
         if len(ticks) <= _FEW_POINTS:
             axes.xaxis.set_major_locator(FixedLocator(ticks))
             axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(_formatter(max(ticks)))
-        axes.yaxis.set_major_formatter(_formatter(axes.get_ylim()[1]))
+        axes.xaxis.set_major_formatter(_short)
+        axes.yaxis.set_major_formatter(_short)
         axes.set_xlabel(self.x_label)
         axes.set_ylabel(self.y_label)
         axes.grid()
@@ -148,22 +148,21 @@ def draw(command: str, figures: Figures) -> str:
     return picture.getvalue()
 
 
-def _formatter(greatest: float) -> EngFormatter | StrMethodFormatter:
-    """Return the format of an axis: 10k and 2M, or whole numbers."""
-    if greatest >= 10_000:  # noqa: PLR2004 - five digits are too long for an axis
-        return EngFormatter(sep="")
-    return StrMethodFormatter("{x:,.4g}")
+def _short(value: float, _place: int | None = None) -> str:
+    """Format a number in the short form that an axis needs, such as 137.8k."""
+    if value >= _MEGA:
+        return f"{value / _MEGA:.4g}M"
+    if value >= 10 * _KILO:
+        return f"{value / _KILO:.4g}k"
+    return f"{value:,.4g}"
 
 
 def _plot_throughput(figures: Figures) -> Iterator[Bars]:
     """Draw Tallyweir and each peer, with the guarantee of each."""
-    rows = {
-        f"{_OURS}\nexactly once, by ID": {
-            round_: figures[round_]["events_per_second"] for round_ in _ROUNDS
-        }
-    }
+    ours = _noted(_OURS, "exactly once, by ID")
+    rows = {ours: {round_: figures[round_]["events_per_second"] for round_ in _ROUNDS}}
     for name, guarantee in figures["guarantees"].items():
-        rows[f"{_words(name)}\n{guarantee}"] = {
+        rows[_noted(_words(name), guarantee)] = {
             round_: figures[round_]["peers"][name] for round_ in _ROUNDS
         }
     yield Bars(title="Throughput into Postgres", unit=_RATE, rows=rows)
@@ -183,7 +182,7 @@ def _plot_pair(title: str) -> Callable[[Figures], Iterator[Bars]]:
     def plot(figures: Figures) -> Iterator[Bars]:
         rows = {
             _OURS: _cold_and_warm(figures),
-            f"Peer: {figures['peer']}": _cold_and_warm(figures, "peer_"),
+            _noted("Peer", figures["peer"]): _cold_and_warm(figures, "peer_"),
         }
         yield Bars(title=title, unit=_RATE, rows=rows)
 
@@ -376,6 +375,11 @@ def _cold_and_warm(figures: Figures, prefix: str = "") -> dict[str, float]:
         "cold": figures[f"{prefix}cold_events_per_second"],
         "warm": figures[f"{prefix}events_per_second"],
     }
+
+
+def _noted(name: str, note: str) -> str:
+    """Return the label of a row with a note below it, in lines of a bearable length."""
+    return f"{name}\n{textwrap.fill(note, _NOTE_LETTERS)}"
 
 
 def _words(name: str) -> str:

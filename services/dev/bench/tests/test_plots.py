@@ -84,8 +84,8 @@ _FIGURES["joins"] = _FIGURES["windows"]
 _SAYS = {
     "throughput": {"Tallyweir", "quix at least once", "at least once", "cold", "34"},
     "guarantees": {"at least once", "cold", "warm", "90"},
-    "windows": {"Windowed counts", "Tallyweir", "Peer: at least once", "51"},
-    "joins": {"Throughput into Postgres", "Tallyweir", "Peer: at least once", "51"},
+    "windows": {"Windowed counts", "Tallyweir", "Peer", "at least once", "51"},
+    "joins": {"Throughput into Postgres", "Tallyweir", "Peer", "at least once", "51"},
     "cost": {"jvm", "6.42", "shuffled by Spark", "208"},
     "latency": {"median", "90 %", "99 %", "latency, ms"},
     "soak": {
