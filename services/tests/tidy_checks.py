@@ -66,7 +66,6 @@ SHARED_NAMES = {
     "databases.py": "of a pipeline, in its definition and in the environment",
     "durations.py": "as text, and as a pipeline uses them",
     "guarantee.py": "of a pipeline, as the protocol and the definition know it",
-    "prediction.py": "of a rate by a benchmark, of a column by a model",
     "source_section.py": "of a pipeline file, for producers and for drivers",
     "window_kinds.py": "of an output, in the definition and in Postgres",
 }

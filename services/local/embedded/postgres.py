@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from services.local.embedded.server import EmbeddedServer
+from services.local.embedded.embedded_server import EmbeddedServer
 from services.local.embedded.state_directory import write_whole
 from services.local.embedded.unprivileged import unprivileged
 from sinks.postgres.server.connection import connect
