@@ -20,8 +20,8 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo
 from services.alerts.observation import Observation
 from services.operate.cost.estimate import estimate_cost, shares_of_budget
 from services.operate.cost.prices import Prices, read_prices
-from sinks.durations import EXAMPLES, format_duration, parse_duration
 from sinks.postgres.alerting.alert import Severity
+from sinks.protocol.durations import EXAMPLES, format_duration, parse_duration
 from sinks.protocol.errors import ConfigurationError
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
+from sinks.protocol.catalog_limits import FALSE_POSITIVES
 from sinks.seen_ids.chunk_group import ChunkGroup
 from sinks.seen_ids.run import Run
 from sinks.seen_ids.segment import Columns, SegmentView, write_merged

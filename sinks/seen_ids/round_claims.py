@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, BloomFilter, blocks_for
+from sinks.protocol.catalog_limits import FALSE_POSITIVES
+from sinks.seen_ids.bloom_filter import BloomFilter, blocks_for
 from sinks.seen_ids.claim import (
     NO_HASH,
     Candidates,

@@ -14,13 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from sinks.seen_ids.bloom_filter import (
-    FALSE_POSITIVES,
-    Asked,
-    BloomFilter,
-    blocks_for,
-    rate_of_one,
-)
+from sinks.protocol.catalog_limits import FALSE_POSITIVES
+from sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for, rate_of_one
 from sinks.seen_ids.claim import NO_HASH, Found
 from sinks.seen_ids.ordering import (
     BoolArray,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
+from sinks.protocol.catalog_limits import FALSE_POSITIVES
 from spark_jobs.dedup_bench.catalog_figures import (
     ask_all,
     disk_bytes,

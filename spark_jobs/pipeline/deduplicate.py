@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sinks.seen_ids.bloom_filter import (
+from sinks.protocol.catalog_limits import (
     BUCKETS_MAX,
     BUCKETS_PER_HORIZON,
     FALSE_POSITIVES,

@@ -11,9 +11,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sinks.durations import format_duration, parse_duration
+from sinks.protocol.catalog_limits import FALSE_POSITIVES
+from sinks.protocol.durations import format_duration, parse_duration
 from sinks.protocol.guarantee import Guarantee
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.databases import HOME
 from spark_jobs.pipeline.dead_letter_limit import DeadLetterLimit

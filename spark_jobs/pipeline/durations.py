@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from sinks.durations import EXAMPLES, format_duration
+from sinks.protocol.durations import EXAMPLES, format_duration
 from spark_jobs.pipeline.problems import Path, Problem
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sinks.durations import format_duration, parse_duration
+from sinks.protocol.durations import format_duration, parse_duration
 from spark_jobs.pipeline.databases import HOME
 from spark_jobs.pipeline.enrichment import AsOf, Enrichment
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from sinks.durations import format_duration, parse_duration
+from sinks.protocol.durations import format_duration, parse_duration
 from spark_jobs.pipeline.join import JoinOutput, JoinSide, Unmatched, Within
 
 

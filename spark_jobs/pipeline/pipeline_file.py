@@ -16,8 +16,8 @@ from typing import Any, ParamSpec, TypeVar
 from schemas.contract import load_contract
 from schemas.errors import ContractError
 from schemas.event_contracts import EventContracts, load_event_contract
+from sinks.protocol.catalog_limits import FALSE_POSITIVES
 from sinks.protocol.guarantee import Guarantee
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 from spark_jobs.pipeline.append import AppendOutput
 from spark_jobs.pipeline.append_section import read_append
 from spark_jobs.pipeline.columns import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sinks.durations import format_duration
+from sinks.protocol.durations import format_duration
 from spark_jobs.pipeline.stateful import StatefulOutput
 
 

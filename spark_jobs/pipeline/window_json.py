@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from sinks.durations import format_duration, parse_duration
+from sinks.protocol.durations import format_duration, parse_duration
 from spark_jobs.pipeline.aggregate import Aggregate, AggregateFunction
 from spark_jobs.pipeline.databases import HOME
 from spark_jobs.pipeline.place_json import place_to_json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sinks.durations import parse_duration
+from sinks.protocol.durations import parse_duration
 from spark_jobs.pipeline.aggregate import (
     Aggregate,
     AggregateFunction,

@@ -18,7 +18,7 @@ import yaml
 from yaml.constructor import SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from sinks.durations import EXAMPLES, parse_duration
+from sinks.protocol.durations import EXAMPLES, parse_duration
 from spark_jobs.pipeline.enrichment import Scalar
 from spark_jobs.pipeline.problem_report import Report
 from spark_jobs.pipeline.problems import Path, PipelineError, Problem, suggest

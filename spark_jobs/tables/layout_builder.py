@@ -35,9 +35,9 @@ from sinks.postgres.outputs.output import Output as Table
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.branch_names import HOME, branch_name
 from sinks.postgres.server.columns import Column
+from sinks.protocol.catalog_limits import FALSE_POSITIVES
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.guarantee import Guarantee
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 from spark_jobs.frame.transformed_events import added_columns
 from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.keyed_layout import keyed_table

@@ -72,7 +72,7 @@ def cost(
 
 
 def _span(written: str) -> timedelta:
-    from sinks.durations import EXAMPLES, parse_duration
+    from sinks.protocol.durations import EXAMPLES, parse_duration
 
     try:
         return parse_duration(written)

@@ -22,8 +22,8 @@ from sinks.faultpoints import MergePoint, making
 from sinks.postgres.server.connection import connect
 from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.server.statements import load_statements
+from sinks.protocol.catalog_limits import FALSE_POSITIVES
 from sinks.protocol.errors import RetryableError
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 from sinks.seen_ids.bucket_merge import BucketMerge, Chunk
 from sinks.seen_ids.entries import Entries
 

@@ -9,9 +9,9 @@ from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.output import Output
 from sinks.postgres.server.branch_names import HOME, database_of
 from sinks.postgres.server.columns import Column
+from sinks.protocol.catalog_limits import FALSE_POSITIVES
 from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.watermark import ClockRule
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

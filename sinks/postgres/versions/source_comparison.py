@@ -15,7 +15,7 @@ from sinks.postgres.versions.version_plan import (
     StateFate,
     Verdict,
 )
-from sinks.seen_ids.bloom_filter import BUCKETS_MAX
+from sinks.protocol.catalog_limits import BUCKETS_MAX
 
 
 def compare_source(former: DescribedVersion, wanted: DescribedVersion) -> Reckoning:

@@ -14,9 +14,10 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
+from sinks.protocol.catalog_limits import FALSE_POSITIVES
 from sinks.protocol.errors import RetryableError
 from sinks.seen_ids import stored_chunks
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, BloomFilter
+from sinks.seen_ids.bloom_filter import BloomFilter
 from sinks.seen_ids.bucket_merge import BucketMerge, Chunk
 from sinks.seen_ids.claim import Candidates
 from sinks.seen_ids.entries import Entries

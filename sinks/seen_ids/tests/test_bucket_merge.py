@@ -11,14 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sinks.protocol.catalog_limits import FALSE_POSITIVES
 from sinks.protocol.errors import FatalError
 from sinks.seen_ids import bucket_merge
-from sinks.seen_ids.bloom_filter import (
-    FALSE_POSITIVES,
-    Asked,
-    BloomFilter,
-    blocks_for,
-)
+from sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for
 from sinks.seen_ids.bucket_merge import BucketMerge, Chunk, first_word
 from sinks.seen_ids.entries import Entries
 from sinks.seen_ids.ordering import U64Array

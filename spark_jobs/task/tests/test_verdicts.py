@@ -15,7 +15,6 @@ from schemas.codec import EventRecord, decode, encode
 from schemas.contract import Contract, load_contract
 from schemas.event_contracts import EventContract, EventContracts
 from schemas.formats.avro.column_decoder import ColumnDecoder
-from sinks.durations import DURATION_MAX
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import UTC_ZONE, AlignedWindows, fixed_windows
@@ -23,6 +22,7 @@ from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import Column
 from sinks.postgres.server.instants import to_datetime
+from sinks.protocol.durations import DURATION_MAX
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import RejectedBucket, RoomlessRow
 from sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass

@@ -74,7 +74,7 @@ from services.local.embedded.state_directory import (
     state_directory,
 )
 from services.process.endpoints import Endpoints, program_environment
-from sinks.seen_ids.bloom_filter import BUCKETS_PER_HORIZON
+from sinks.protocol.catalog_limits import BUCKETS_PER_HORIZON
 
 #: Least rate with a full catalog, as a share of the rate with an empty one.
 RATIO_MIN = 0.8

@@ -14,7 +14,8 @@ from services.dev.bench.world.bench_world import incomplete_run
 from services.dev.bench.world.driver_phases import Phases
 from services.dev.bench.world.driver_run import MeasuredBatch
 from services.local.datasets.page_views import FIRST_VIEW_MICROS
-from sinks.seen_ids.bloom_filter import FALSE_POSITIVES, bits_per_id, rate_of_one
+from sinks.protocol.catalog_limits import FALSE_POSITIVES
+from sinks.seen_ids.bloom_filter import bits_per_id, rate_of_one
 
 #: How far the last third may be from the first, and the catalog from its computed size.
 WITHIN = 0.05

@@ -19,8 +19,8 @@ from services.dev.bench.catalog.full_catalog_tables import full_catalog_tables
 from services.dev.bench.world.measured_processes import Resident
 from services.dev.bench.world.rates import Rates
 from services.local.datasets.page_views import EVENTS_PER_SECOND, FIRST_VIEW_MICROS
+from sinks.protocol.catalog_limits import BUCKETS_PER_HORIZON
 from sinks.protocol.errors import FatalError
-from sinks.seen_ids.bloom_filter import BUCKETS_PER_HORIZON
 
 _SECOND = 1_000_000
 
