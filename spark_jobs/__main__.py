@@ -18,9 +18,9 @@ from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.driver.dead_told import ALL_DIED, dead_told
 from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.kept_memory import keep_freed_memory
+from spark_jobs.engine.pipeline_code import load_with_code
 from spark_jobs.engine.spark_log import configure_spark_logging
 from spark_jobs.engine.stop_signals import stop_on_signals
-from spark_jobs.pipeline import load_pipeline
 
 _DONE = 0
 
@@ -59,7 +59,7 @@ def main() -> int:
 def _run(
     pipeline_file: Path, log: DriverLog, stop: threading.Event, *, once: bool
 ) -> int:
-    pipeline = load_pipeline(pipeline_file)
+    pipeline = load_with_code(pipeline_file)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     log.open(settings.home_dsn, pipeline.name)
     # Spark takes seconds to import; mistakes in the pipeline are told before.

@@ -16,8 +16,8 @@ from schemas.errors import ContractError
 from sinks.postgres.versions.version_claim import describe_layout
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.engine.driver_settings import DriverSettings
+from spark_jobs.engine.pipeline_code import load_with_code
 from spark_jobs.engine.spark_log import configure_spark_logging
-from spark_jobs.pipeline import load_pipeline
 
 
 def describe_version(pipeline_file: Path) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def describe_version(pipeline_file: Path) -> dict[str, Any]:
         TallyweirError: As a driver with that file would before its first claim.
         ContractError: A contract cannot be used.
     """
-    pipeline = load_pipeline(pipeline_file)
+    pipeline = load_with_code(pipeline_file)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; mistakes in the pipeline are told before.
     from spark_jobs.batches.prepared_pipeline import (  # noqa: PLC0415

@@ -14,9 +14,9 @@ from sinks.protocol.batch_run import BatchRun, Disposition
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.driver.dead_told import ALL_DIED, dead_told
 from spark_jobs.engine.driver_settings import DriverSettings
+from spark_jobs.engine.pipeline_code import load_with_code
 from spark_jobs.engine.spark_log import configure_spark_logging
 from spark_jobs.engine.stop_signals import end_on_interrupt
-from spark_jobs.pipeline import load_pipeline
 
 _TOLD = "interrupted: the same command again does the run, if it is not done"
 
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    pipeline = load_pipeline(arguments.pipeline)
+    pipeline = load_with_code(arguments.pipeline)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; report mistakes in the pipeline before.
     from spark_jobs.batch.bounded_input import BoundedInput  # noqa: PLC0415

@@ -13,8 +13,8 @@ from schemas.errors import ContractError
 from sinks.protocol.batch_run import BatchRun
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.engine.driver_settings import DriverSettings
+from spark_jobs.engine.pipeline_code import load_with_code
 from spark_jobs.engine.spark_log import configure_spark_logging
-from spark_jobs.pipeline import load_pipeline
 
 
 def main() -> int:
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def _capture(arguments: argparse.Namespace) -> None:
-    pipeline = load_pipeline(arguments.pipeline)
+    pipeline = load_with_code(arguments.pipeline)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; report mistakes in the pipeline before.
     from spark_jobs.batch.file_source import open_files  # noqa: PLC0415

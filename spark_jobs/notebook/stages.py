@@ -36,12 +36,13 @@ from spark_jobs.batches.prepared_pipeline import (
 )
 from spark_jobs.batches.stage_jobs import StageJobs
 from spark_jobs.engine.driver_settings import DriverSettings
+from spark_jobs.engine.pipeline_code import load_with_code
 from spark_jobs.notebook.captured_slice import CapturedSlice
 from spark_jobs.notebook.compared_results import Comparison
 from spark_jobs.notebook.dry_publish import DryPublish
 from spark_jobs.notebook.judged_events import JudgedEvents, judge_events
 from spark_jobs.notebook.shown_table import as_frame
-from spark_jobs.pipeline import Pipeline, definition_hash, load_pipeline
+from spark_jobs.pipeline import Pipeline, definition_hash
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.tables.layout_builder import SHARDS
 from spark_jobs.tables.scratch_home import ScratchHome, scratch_server
@@ -76,7 +77,7 @@ class Stages:
     def __init__(self, captured: CapturedSlice) -> None:
         self.captured = captured
         path = captured.pipeline_file
-        self.pipeline: Pipeline = load_pipeline(path)
+        self.pipeline: Pipeline = load_with_code(path)
         self._given = DriverSettings.from_environment(
             os.environ, self.pipeline.wanted_databases
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path as FilePath
+from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 from schemas.contract import load_contract
@@ -77,8 +78,22 @@ def load_pipeline(path: FilePath) -> Pipeline:
             has the line of each.
         ConfigurationError, ContractError: As ``load_python_pipeline`` does.
     """
+    return load_pipeline_and_modules(path)[0]
+
+
+def load_pipeline_and_modules(
+    path: FilePath,
+) -> tuple[Pipeline, tuple[ModuleType, ...]]:
+    """Read a pipeline file, as ``load_pipeline`` does; return its modules too.
+
+    They are those of ``load_python_pipeline``; a YAML file has none.
+    """
     if path.suffix == ".py":
         return load_python_pipeline(path)
+    return _load_yaml(path), ()
+
+
+def _load_yaml(path: FilePath) -> Pipeline:
     file = open_document(path)
     required = ("pipeline", "source", "outputs")
     optional = ("guarantee", "deduplicate", "validate", "enrich", "predict", "filter")

@@ -1,7 +1,6 @@
 """Loads pipelines from Python files, which define ``pipeline = Pipeline(...)``.
 
-Spark's workers get the functions of the file, and of modules next to it that it
-imports, by value, so nothing has to be installed there. Their sources belong to the
+The sources of the file, and of modules next to it that it imports, belong to the
 pipeline's definition, so that the ledger knows the code of each batch.
 """
 
@@ -26,8 +25,12 @@ from spark_jobs.pipeline.user_code import describe_failure, hash_sources
 _OWN_PACKAGES = frozenset({"schemas", "services", "sinks", "spark_jobs"})
 
 
-def load_python_pipeline(path: Path) -> Pipeline:
+def load_python_pipeline(path: Path) -> tuple[Pipeline, tuple[ModuleType, ...]]:
     """Run a pipeline's Python file, and check its pipeline against its contract.
+
+    Returns:
+        The pipeline, and the modules with its code: the file's, and those that it has
+        imported from its own folder.
 
     Raises:
         ConfigurationError: ``PIPELINE_CODE_FAILED``: the file raised an error;
@@ -40,12 +43,11 @@ def load_python_pipeline(path: Path) -> Pipeline:
         module, pipeline = _define(path, gathered)
         _check_contracts(pipeline, path, gathered)
     gathered.raise_if_any()
-    modules = [module, *_modules_beside(path.absolute(), known)]
-    _send_by_value(modules)
+    modules = (module, *_modules_beside(path.absolute(), known))
     if pipeline.has_code and not pipeline.code_version:
         sources = {Path(one.__file__) for one in modules if one.__file__}
         pipeline = replace(pipeline, code_version=hash_sources(sources))
-    return pipeline
+    return pipeline, modules
 
 
 def _define(path: Path, gathered: Gathered) -> tuple[ModuleType, Pipeline]:
@@ -130,11 +132,3 @@ def _modules_beside(path: Path, known: set[str]) -> list[ModuleType]:
         if inside.is_relative_to(path.parent) and "site-packages" not in inside.parts:
             found.append(module)
     return found
-
-
-def _send_by_value(modules: list[ModuleType]) -> None:
-    # Spark pickles with its own copy of cloudpickle, which takes a moment to load.
-    from pyspark import cloudpickle  # noqa: PLC0415
-
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]

@@ -16,8 +16,8 @@ from schemas.errors import ContractError
 from sinks.postgres.audit.replay.replay_receipt import ReplayReceipt
 from sinks.protocol.errors import TallyweirError, describe_error
 from spark_jobs.engine.driver_settings import DriverSettings
+from spark_jobs.engine.pipeline_code import load_with_code
 from spark_jobs.engine.spark_log import configure_spark_logging
-from spark_jobs.pipeline import load_pipeline
 
 _INTERRUPTED = 130
 
@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def _replay(path: Path, since: str | None) -> ReplayReceipt:
-    pipeline = load_pipeline(path)
+    pipeline = load_with_code(path)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; report mistakes in the pipeline before.
     from spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.describe_pipeline import describe
 from spark_jobs.pipeline import (
     PipelineError,
     definition_hash,
@@ -53,20 +51,6 @@ def test_a_python_file_gives_the_pipeline_that_it_defines(tmp_path: Path) -> Non
     pipeline = load_pipeline(_write(tmp_path))
     assert "views" == pipeline.name
     assert pipeline.transform is not None
-    assert "page-views" == describe(pipeline)["source"]["topic"]
-
-
-def test_several_topics_are_described_as_a_file_would_have_them(
-    tmp_path: Path,
-) -> None:
-    """Producers read them from there; one in a list is one."""
-    for written, described in (
-        ('("eu", "us")', ["eu", "us"]),
-        ('("eu",)', "eu"),
-    ):
-        text = _FILE.replace('topic="page-views"', f"topic={written}")
-        pipeline = load_pipeline(_write(tmp_path, text))
-        assert described == describe(pipeline)["source"]["topic"]
 
 
 def test_the_definition_changes_with_the_source_and_with_nothing_else(
@@ -215,23 +199,3 @@ def test_a_contract_is_told_of_beside_the_parts(tmp_path: Path) -> None:
     with pytest.raises(PipelineError) as raised:
         load_pipeline(_write(tmp_path, text))
     assert ("Pipeline.source.schema",) * 2 == raised.value.places[-2:]
-
-
-def test_functions_travel_by_value_with_the_modules_beside_the_file(
-    tmp_path: Path,
-) -> None:
-    """A worker has neither the file nor what lies beside it."""
-    (tmp_path / "sent_along.py").write_text("FACTOR = 3\n")
-    text = _FILE.replace("LIMIT = 10", "import sent_along\nLIMIT = 10").replace(
-        "return events",
-        "return [e * sent_along.FACTOR for e in events]\n    return events",
-    )
-    pipeline = load_pipeline(_write(tmp_path, text))
-    from pyspark import cloudpickle  # noqa: PLC0415 - it takes a moment
-
-    pickled = cloudpickle.dumps(pipeline.transform)  # type: ignore[no-untyped-call]
-    code = f"import pickle; print(pickle.loads({pickled!r})([1, 2]))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert "[3, 6]" == done.stdout.strip(), done.stderr
