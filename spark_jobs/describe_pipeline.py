@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from schemas.errors import ContractError
-from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.pipeline import HeaderId, Pipeline, load_pipeline
-from spark_jobs.pipeline.definition_json import (
+from schemas.pipeline import HeaderId, Pipeline, load_pipeline
+from schemas.pipeline.definition_json import (
     source_schema_json,
     source_topic_json,
 )
+from sinks.protocol.errors import TallyweirError, describe_error
 
 
 def describe(pipeline: Pipeline) -> dict[str, Any]:

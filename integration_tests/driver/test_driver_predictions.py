@@ -14,10 +14,10 @@ from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import Sent, sent
 from schemas.codec import encode
 from schemas.contract import load_contract
+from schemas.pipeline import load_pipeline
 from services.local.datasets.flights import read_flights
 from spark_jobs.frame.model_file import read_model
 from spark_jobs.frame.tests.small_models import write_choosing
-from spark_jobs.pipeline import load_pipeline
 
 _EXAMPLE = Path(train.__file__).parent
 _FLIGHTS = 400

@@ -28,7 +28,7 @@ from spark_jobs.pipeline import (
     Aggregate, AggregateFunction, AppendOutput, JoinOutput, JoinSide, MapState,
     Pipeline, Source, WindowOutput, stateful,
 )
-from spark_jobs.pipeline.window_kinds import Fixed
+from spark_jobs.pipeline import Fixed
 
 #: As long as a name may be beside the longest key, and no shorter in an index.
 LONG = {long!r}

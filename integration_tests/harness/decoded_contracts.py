@@ -25,11 +25,11 @@ from schemas.contract import Contract
 from schemas.event_contracts import EventContract, EventContracts
 from schemas.formats.avro.column_decoder import ColumnDecoder
 from schemas.formats.avro.wire_format import HEADER_BYTES, split
+from schemas.pipeline import AppendOutput, HeaderId, Pipeline, Source
 from schemas.tests.strategies import FLAT_TYPES, Json, contract_of
 from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.spark_session import start_spark_session
 from spark_jobs.frame.event_frame import EventFrameRecipe
-from spark_jobs.pipeline import AppendOutput, HeaderId, Pipeline, Source
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.kafka_source import empty_batch
 from spark_jobs.source.source_places import SourcePlaces

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
+from schemas.pipeline import Pipeline
 from sinks.protocol.batch_run import BatchRun, RunInput
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.protocol.recovery import BrokerPosition, check_topic_identity
 from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.pipeline import Pipeline
 from spark_jobs.source.kafka_admin import KafkaAdmin
 from spark_jobs.source.kafka_source import read_ranges
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from schemas.pipeline import HeaderId, Pipeline
+from schemas.pipeline.checks.databases import HOME
+from schemas.pipeline.outputs.append import AppendOutput
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.pipeline import HeaderId, Pipeline
-from spark_jobs.pipeline.append import AppendOutput
-from spark_jobs.pipeline.databases import HOME
 
 _NO_PAYLOADS = "Without it a correction cannot be told from a repeat."
 _ALREADY_OUT = (

@@ -10,6 +10,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from schemas.event_contracts import EventContracts, load_event_contracts
+from schemas.pipeline import Pipeline
+from schemas.pipeline.redaction import Redaction, find_redaction
 from sinks.postgres.branches.participant import PostgresParticipant
 from sinks.postgres.branches.preflight import check_distinct
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
@@ -28,8 +30,6 @@ from spark_jobs.frame.model_file import Model, read_model
 from spark_jobs.frame.predictor import Predictor
 from spark_jobs.frame.python_time import PythonTime
 from spark_jobs.frame.typed_expressions import check_types
-from spark_jobs.pipeline import Pipeline
-from spark_jobs.pipeline.redaction import Redaction, find_redaction
 from spark_jobs.source.kafka_source import empty_batch, group_prefix
 from spark_jobs.source.record_reader import RecordReader
 from spark_jobs.source.source_places import SourcePlaces

@@ -8,6 +8,10 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from schemas.pipeline.checks.durations import in_microseconds
+from schemas.pipeline.events.source import Source
+from schemas.pipeline.outputs.stateful import StatefulOutput
+from schemas.pipeline.redaction import Redaction
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.publish.home import PostgresHome
@@ -29,10 +33,6 @@ from spark_jobs.frame.lookups import Lookups
 from spark_jobs.frame.python_time import PythonTime
 from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.key_task import KeyTask
-from spark_jobs.pipeline.durations import in_microseconds
-from spark_jobs.pipeline.redaction import Redaction
-from spark_jobs.pipeline.source import Source
-from spark_jobs.pipeline.stateful import StatefulOutput
 from spark_jobs.source.event_columns import EVENT_ID, OFFSET, PLACE
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.tables.layout_builder import read_columns

@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
+from schemas.pipeline import Pipeline
 from sinks.postgres.ledger.epoch_claims import Drain
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.schema.migrations import migrate
@@ -50,7 +51,6 @@ from spark_jobs.driver.version_watch import VersionWatch
 from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.kept_memory import leave_lasting_objects
 from spark_jobs.engine.spark_failure import query_failed
-from spark_jobs.pipeline import Pipeline
 from spark_jobs.scaling.scaler import Scaler, open_scaler
 from spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
 from spark_jobs.source.kafka_source import read_stream

@@ -22,21 +22,21 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import ArrayType, MapType, StructType
 
 from schemas.event_contracts import EventContracts
+from schemas.pipeline.checks.names import KAFKA_TOPIC, RESERVED_PREFIX
+from schemas.pipeline.checks.problems import raise_if_any
+from schemas.pipeline.columns import check_columns
+from schemas.pipeline.definition import Pipeline, Transform
+from schemas.pipeline.events.source import HeaderId
+from schemas.pipeline.expressions.expressions import inspect_expression
+from schemas.pipeline.outputs.aggregate import AggregateFunction
+from schemas.pipeline.outputs.pipeline_output import Output
+from schemas.pipeline.redaction import find_redaction_problems
 from schemas.schema_tree import NESTED_TYPES
 from spark_jobs.frame.avro_values import decode_value, field_columns, is_undecoded
 from spark_jobs.frame.enrichment_join import LookupCopy, enrich
 from spark_jobs.frame.exact_expressions import TriedExpressions
 from spark_jobs.frame.predictor import Predictor
 from spark_jobs.frame.transformed_events import added_columns, apply_transform
-from spark_jobs.pipeline.aggregate import AggregateFunction
-from spark_jobs.pipeline.columns import check_columns
-from spark_jobs.pipeline.definition import Pipeline, Transform
-from spark_jobs.pipeline.expressions import inspect_expression
-from spark_jobs.pipeline.names import KAFKA_TOPIC, RESERVED_PREFIX
-from spark_jobs.pipeline.pipeline_output import Output
-from spark_jobs.pipeline.problems import raise_if_any
-from spark_jobs.pipeline.redaction import find_redaction_problems
-from spark_jobs.pipeline.source import HeaderId
 from spark_jobs.source.event_columns import (
     BROKEN_RULE,
     EVENT_ID,

@@ -12,6 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from schemas.codec import diagnose
 from schemas.contract import load_contract, versions_of
+from schemas.pipeline.checks.problems import raise_if_any
+from schemas.pipeline.columns import find_lookup_problems
+from schemas.pipeline.events.enrichment import KAFKA_KEY, Enrichment
 from sinks.postgres.tables.lookup_table import (
     LOOKUP_BYTES_MAX,
     LOOKUP_ROWS_MAX,
@@ -23,9 +26,6 @@ from sinks.protocol.recovery import BrokerPosition
 from spark_jobs.engine.spark_failure import SPARK_FAILURES, what_failed_and_why
 from spark_jobs.frame.avro_values import decode_value
 from spark_jobs.frame.lookup_rows import copied_columns
-from spark_jobs.pipeline.columns import find_lookup_problems
-from spark_jobs.pipeline.enrichment import KAFKA_KEY, Enrichment
-from spark_jobs.pipeline.problems import raise_if_any
 from spark_jobs.source.kafka_admin import KafkaAdmin
 from spark_jobs.source.kafka_source import committed_records
 

@@ -10,6 +10,8 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from schemas.pipeline.checks.durations import in_microseconds
+from schemas.pipeline.events.enrichment import Enrichment, names_in_ledger
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.tables.lookup_table import read_lookup_table
 from spark_jobs.engine.driver_settings import DriverSettings
@@ -23,8 +25,6 @@ from spark_jobs.frame.lookup_rows import (
 )
 from spark_jobs.frame.lookup_topic import LookupTopic
 from spark_jobs.frame.time_slices import cut_into_slices
-from spark_jobs.pipeline.durations import in_microseconds
-from spark_jobs.pipeline.enrichment import Enrichment, names_in_ledger
 
 #: Reads the present rows, and the name of their version for the ledger.
 Reader: TypeAlias = Callable[[], tuple[pa.Table, str]]

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import onnxruntime
 import pyarrow as pa
 
+from schemas.pipeline.events.prediction import ModelOutput, Prediction
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.pipeline.prediction import ModelOutput, Prediction
 
 #: Digits of the file's SHA-256 that name its version: enough to avoid collisions.
 _VERSION_DIGITS = 16

@@ -14,6 +14,13 @@ from operator import and_, or_
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from schemas.pipeline.expressions.expression_limits import SEPARATOR_LENGTH_MAX
+from schemas.pipeline.expressions.text_patterns import (
+    SLOW_LENGTH_MAX,
+    PatternError,
+    is_slow_like,
+    is_slow_regex,
+)
 from spark_jobs.frame.expression_tree import (
     Node,
     as_column,
@@ -23,13 +30,6 @@ from spark_jobs.frame.expression_tree import (
     kind_of,
     type_of,
     with_children,
-)
-from spark_jobs.pipeline.expression_limits import SEPARATOR_LENGTH_MAX
-from spark_jobs.pipeline.text_patterns import (
-    SLOW_LENGTH_MAX,
-    PatternError,
-    is_slow_like,
-    is_slow_regex,
 )
 
 _INFINITE = float("inf")

@@ -22,12 +22,12 @@ from decimal import Decimal
 from functools import singledispatch
 from typing import Any, NamedTuple
 
+from schemas.pipeline.checks.durations import in_microseconds
+from schemas.pipeline.outputs.join import JoinOutput, Unmatched
+from schemas.pipeline.outputs.pipeline_output import Output
+from schemas.pipeline.outputs.stateful import Json, StatefulOutput, ValueState
 from sinks.postgres.server.instants import to_datetime, to_microseconds
 from spark_jobs.keyed.key_events import JsonText
-from spark_jobs.pipeline.durations import in_microseconds
-from spark_jobs.pipeline.join import JoinOutput, Unmatched
-from spark_jobs.pipeline.pipeline_output import Output
-from spark_jobs.pipeline.stateful import Json, StatefulOutput, ValueState
 from spark_jobs.source.event_columns import side_column
 
 _WAITING = "waiting"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from schemas.pipeline.outputs.stateful import Json
 from sinks.postgres.server.columns import Column
-from spark_jobs.pipeline.stateful import Json
 from spark_jobs.task.postgres_values import find_unstorable, has_json_zero
 
 _ARROW_TYPES: Mapping[str, pa.DataType] = {

@@ -18,6 +18,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
+from schemas.pipeline.functions.custom_figures import CustomFigures
+from schemas.pipeline.functions.user_code import describe_failure
+from schemas.pipeline.outputs.stateful import StatefulOutput, ValueState
 from sinks.postgres.outputs.key_text import parse_key, shard_of
 from sinks.postgres.outputs.keyed_table import KEYED_LOGS, KeyedTable
 from sinks.postgres.server.instants import to_datetime
@@ -42,9 +45,6 @@ from spark_jobs.keyed.timer_handles import (
     KeyTimers,
     TimerChange,
 )
-from spark_jobs.pipeline.custom_figures import CustomFigures
-from spark_jobs.pipeline.stateful import StatefulOutput, ValueState
-from spark_jobs.pipeline.user_code import describe_failure
 from spark_jobs.task.sampling import Sampling, sample_results
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from schemas.pipeline.outputs.stateful import RESULT_TYPES, StatefulOutput
 from sinks.postgres.outputs.key_text import KEY_TYPES
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.pipeline.stateful import RESULT_TYPES, StatefulOutput
 
 
 def keyed_table(

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from sinks.postgres.outputs.key_text import check_entry
-from sinks.postgres.staging.keyed_store import StoredValue
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.pipeline.stateful import (
+from schemas.pipeline.outputs.stateful import (
     Json,
     ListState,
     MapState,
     StateKind,
     ValueState,
 )
+from sinks.postgres.outputs.key_text import check_entry
+from sinks.postgres.staging.keyed_store import StoredValue
+from sinks.protocol.errors import ConfigurationError
 
 _NOT_TEXT = "\x00"
 

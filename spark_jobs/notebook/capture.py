@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from schemas.pipeline import Pipeline, definition_hash
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.connection import connect
 from sinks.postgres.tables.table_definition import (
@@ -44,7 +45,6 @@ from spark_jobs.notebook.manifest import (
     CapturedRange,
     SliceManifest,
 )
-from spark_jobs.pipeline import Pipeline, definition_hash
 from spark_jobs.source.kafka_admin import KafkaAdmin
 from spark_jobs.source.kafka_source import read_ranges
 

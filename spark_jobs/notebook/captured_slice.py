@@ -11,12 +11,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from schemas.pipeline.events.enrichment import Enrichment
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.frame.lookup_rows import copied_columns
 from spark_jobs.frame.lookups import Reader
 from spark_jobs.notebook.manifest import RECORDS, CapturedLookup, SliceManifest
 from spark_jobs.notebook.shown_table import as_frame
-from spark_jobs.pipeline.enrichment import Enrichment
 
 if TYPE_CHECKING:
     from spark_jobs.notebook.stages import Stages

@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from schemas.pipeline import Pipeline, definition_hash
 from sinks.postgres.audit import verify
 from sinks.postgres.audit.why.slice_results import Position, read_slice_results
 from sinks.postgres.publish.home import PostgresHome
@@ -42,7 +43,6 @@ from spark_jobs.notebook.compared_results import Comparison
 from spark_jobs.notebook.dry_publish import DryPublish
 from spark_jobs.notebook.judged_events import JudgedEvents, judge_events
 from spark_jobs.notebook.shown_table import as_frame
-from spark_jobs.pipeline import Pipeline, definition_hash
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.tables.layout_builder import SHARDS
 from spark_jobs.tables.scratch_home import ScratchHome, scratch_server

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from schemas.pipeline import definition_hash
 from sinks.postgres.audit.replay.replay_committed import Committed, one_moment
 from sinks.postgres.audit.replay.replay_ledger import RecordedBatch
 from sinks.postgres.audit.replay.replay_parts import parts_of
@@ -49,7 +50,6 @@ from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.scratch_directory import scratch_directory
 from spark_jobs.engine.spark_session import start_spark_session
 from spark_jobs.frame.lookups import lookup_readers
-from spark_jobs.pipeline import definition_hash
 from spark_jobs.replay.coverage import find_beginning, topics_read
 from spark_jobs.replay.execution import Execution
 from spark_jobs.replay.former_ids import FormerIds, opened_former_ids

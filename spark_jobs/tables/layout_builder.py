@@ -29,6 +29,19 @@ from pyspark.sql.types import (
 )
 
 from schemas.event_contracts import EventContracts
+from schemas.pipeline.checks.durations import in_microseconds
+from schemas.pipeline.definition import Pipeline
+from schemas.pipeline.definition_json import (
+    definition_hash,
+    pipeline_definition_json,
+)
+from schemas.pipeline.events.deduplicate import bucket_seconds
+from schemas.pipeline.outputs.append import AppendOutput
+from schemas.pipeline.outputs.join import JoinOutput
+from schemas.pipeline.outputs.outbox import OutboxOutput
+from schemas.pipeline.outputs.pipeline_output import Output
+from schemas.pipeline.outputs.stateful import StatefulOutput
+from schemas.pipeline.outputs.window import WindowOutput
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.outbox_table import OutboxTable
 from sinks.postgres.outputs.output import Output as Table
@@ -41,19 +54,6 @@ from sinks.protocol.guarantee import Guarantee
 from spark_jobs.frame.transformed_events import added_columns
 from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.keyed_layout import keyed_table
-from spark_jobs.pipeline.append import AppendOutput
-from spark_jobs.pipeline.deduplicate import bucket_seconds
-from spark_jobs.pipeline.definition import Pipeline
-from spark_jobs.pipeline.definition_json import (
-    definition_hash,
-    pipeline_definition_json,
-)
-from spark_jobs.pipeline.durations import in_microseconds
-from spark_jobs.pipeline.join import JoinOutput
-from spark_jobs.pipeline.outbox import OutboxOutput
-from spark_jobs.pipeline.pipeline_output import Output
-from spark_jobs.pipeline.stateful import StatefulOutput
-from spark_jobs.pipeline.window import WindowOutput
 from spark_jobs.tables.window_layout import window_table
 
 #: The shards of a stateful output's keys; at most one task per shard works on them.

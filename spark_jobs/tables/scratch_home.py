@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from schemas.pipeline import Pipeline
 from sinks.postgres.schema.scratch_database import ScratchDatabase
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.connection import connect
@@ -21,7 +22,6 @@ from sinks.postgres.tables.table_definition import (
 from sinks.protocol.errors import ConfigurationError
 from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, SCRATCH_DSN_VARIABLE
 from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.pipeline import Pipeline
 
 
 class ScratchHome:

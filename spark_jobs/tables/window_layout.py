@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
+from schemas.pipeline.checks.durations import in_microseconds
+from schemas.pipeline.outputs.aggregate import Aggregate
+from schemas.pipeline.outputs.aggregate import AggregateFunction as Declared
+from schemas.pipeline.outputs.window import Late, WindowOutput
+from schemas.pipeline.outputs.window_kinds import Fixed, Session, Sliding
+from schemas.pipeline.outputs.window_panes import Early, Panes
 from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import (
@@ -15,12 +21,6 @@ from sinks.postgres.outputs.window_kinds import (
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.pipeline.aggregate import Aggregate
-from spark_jobs.pipeline.aggregate import AggregateFunction as Declared
-from spark_jobs.pipeline.durations import in_microseconds
-from spark_jobs.pipeline.window import Late, WindowOutput
-from spark_jobs.pipeline.window_kinds import Fixed, Session, Sliding
-from spark_jobs.pipeline.window_panes import Early, Panes
 from spark_jobs.source.event_columns import argument_column
 
 #: The types that sums are kept in: wide enough that a sum of integers never overflows.

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BooleanType, NumericType, StructType
 
+from schemas.pipeline.events.reported import Reported
 from sinks.protocol.distributions import distribution_of
 from sinks.protocol.errors import ConfigurationError
 from sinks.protocol.measures import Measures
-from spark_jobs.pipeline.reported import Reported
 from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 
 

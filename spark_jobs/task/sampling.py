@@ -16,6 +16,9 @@ import pyarrow as pa
 
 from schemas.event_contracts import EventContracts
 from schemas.formats.avro.column_decoder import ColumnDecoder
+from schemas.pipeline.checks.names import RESERVED_PREFIX
+from schemas.pipeline.definition import Pipeline
+from schemas.pipeline.redaction import Redaction
 from schemas.schema_tree import NESTED_TYPES
 from sinks.postgres.outputs.keyed_table import KeyedTable
 from sinks.postgres.outputs.output import Output
@@ -28,9 +31,6 @@ from sinks.protocol.samples import (
     Samples,
     StepSample,
 )
-from spark_jobs.pipeline.definition import Pipeline
-from spark_jobs.pipeline.names import RESERVED_PREFIX
-from spark_jobs.pipeline.redaction import Redaction
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.task.classified_events import BoolArray, ClassifiedEvents, EventClass

@@ -18,6 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
 from schemas.formats.avro.column_decoder import ColumnDecoder
+from schemas.pipeline.events.reported import Reported
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.connection import read_fingerprint_key
@@ -39,7 +40,6 @@ from sinks.seen_ids.claim_server import Address
 from sinks.seen_ids.run import ids_by_bucket
 from sinks.settings import HOME_DSN_VARIABLE, read_setting
 from sinks.step_clock import StepClock
-from spark_jobs.pipeline.reported import Reported
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.task.classified_events import (

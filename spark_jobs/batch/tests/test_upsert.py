@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from schemas.pipeline import AppendOutput, Deduplicate, HeaderId, Pipeline
+from schemas.pipeline.outputs.outbox import OutboxOutput
+from schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import Column
 from sinks.protocol.errors import ConfigurationError
 from spark_jobs.batch.upsert import check_upsert, correcting
-from spark_jobs.pipeline import AppendOutput, Deduplicate, HeaderId, Pipeline
-from spark_jobs.pipeline.outbox import OutboxOutput
-from spark_jobs.pipeline.tests.pipelines import DEPARTURES, SOURCE
 
 _FITTING = replace(
     DEPARTURES,

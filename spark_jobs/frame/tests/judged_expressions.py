@@ -23,10 +23,7 @@ from schemas.codec import EventRecord, encode
 from schemas.contract import load_contract
 from schemas.event_contracts import EventContract, EventContracts
 from schemas.formats.avro.column_decoder import ColumnDecoder
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.frame.event_frame import EventFrameRecipe
-from spark_jobs.frame.tests.compared_expressions import evaluate, open_session
-from spark_jobs.pipeline import (
+from schemas.pipeline import (
     AppendOutput,
     Fixed,
     JoinOutput,
@@ -38,7 +35,10 @@ from spark_jobs.pipeline import (
     WindowOutput,
     Within,
 )
-from spark_jobs.pipeline.aggregate import parse_aggregate
+from schemas.pipeline.outputs.aggregate import parse_aggregate
+from sinks.protocol.errors import ConfigurationError
+from spark_jobs.frame.event_frame import EventFrameRecipe
+from spark_jobs.frame.tests.compared_expressions import evaluate, open_session
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.kafka_source import empty_batch
 from spark_jobs.source.source_places import SourcePlaces

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.pipeline.expressions import with_written_casts
-from spark_jobs.pipeline.spark_functions import find_refusal, is_known
+from schemas.pipeline.expressions.expressions import with_written_casts
+from schemas.pipeline.expressions.spark_functions import find_refusal, is_known
 
 _TAKEN = (
     "ok",
@@ -120,9 +120,9 @@ _PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession
 from spark_jobs.engine import spark_session
-from spark_jobs.pipeline import AppendOutput, Pipeline, Rule
-from spark_jobs.pipeline.problems import PipelineError
-from spark_jobs.pipeline.tests.pipelines import SOURCE
+from schemas.pipeline import AppendOutput, Pipeline, Rule
+from schemas.pipeline.checks.problems import PipelineError
+from schemas.pipeline.tests.pipelines import SOURCE
 from spark_jobs.frame.typed_expressions import check_types
 
 local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.pipeline import JoinOutput, JoinSide, Unmatched, Within
 from sinks.postgres.server.instants import to_datetime
 from spark_jobs.keyed.joined_events import as_stateful
 from spark_jobs.keyed.key_events import JsonText
 from spark_jobs.keyed.state_handles import KeyState, StateVersion
 from spark_jobs.keyed.tests.test_state_handles import _Table
 from spark_jobs.keyed.timer_handles import KeyTimers
-from spark_jobs.pipeline import JoinOutput, JoinSide, Unmatched, Within
 
 _NOON_US = 1_714_564_800_000_000
 _SECOND_US = 1_000_000

@@ -10,6 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.pipeline.outputs.stateful import (
+    ListState,
+    MapState,
+    StateKind,
+    ValueState,
+)
 from sinks.postgres.outputs.key_text import (
     ENTRY_BYTES_MIN,
     KEY_BYTES_MAX,
@@ -24,12 +30,6 @@ from spark_jobs.keyed.state_handles import (
     StateChange,
     StateVersion,
     ValueHandle,
-)
-from spark_jobs.pipeline.stateful import (
-    ListState,
-    MapState,
-    StateKind,
-    ValueState,
 )
 
 _KINDS: dict[str, StateKind] = {

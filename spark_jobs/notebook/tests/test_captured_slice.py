@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from schemas.pipeline import load_pipeline
 from sinks.postgres.tables.table_definition import TableDefinition
 from sinks.protocol.batch_run import BatchRun, RunInput
 from sinks.protocol.errors import ConfigurationError
@@ -17,7 +18,6 @@ from spark_jobs.notebook.manifest import (
     CapturedRange,
     SliceManifest,
 )
-from spark_jobs.pipeline import load_pipeline
 
 _ROOT = Path(__file__).parents[3]
 _EXAMPLE = _ROOT / "docs" / "examples" / "notebook" / "views-notebook"

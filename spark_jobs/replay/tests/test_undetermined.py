@@ -5,6 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from schemas.pipeline import (
+    Aggregate,
+    AggregateFunction,
+    AppendOutput,
+    Enrichment,
+    Fixed,
+    Pipeline,
+    Source,
+    WindowOutput,
+)
+from schemas.pipeline.events.enrichment import names_in_ledger
 from sinks.postgres.audit.replay.replay_ledger import RecordedErasure
 from sinks.postgres.audit.replay.replay_parts import parts_of
 from sinks.postgres.audit.replay.replay_rows import Values
@@ -17,17 +28,6 @@ from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import fixed_windows
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.columns import Column
-from spark_jobs.pipeline import (
-    Aggregate,
-    AggregateFunction,
-    AppendOutput,
-    Enrichment,
-    Fixed,
-    Pipeline,
-    Source,
-    WindowOutput,
-)
-from spark_jobs.pipeline.enrichment import names_in_ledger
 from spark_jobs.replay.undetermined import Undetermined
 
 _PIPELINE = Pipeline(

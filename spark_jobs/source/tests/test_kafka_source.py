@@ -10,9 +10,9 @@ from typing import Any, Self, cast
 
 from pyspark.sql import SparkSession
 
+from schemas.pipeline import AppendOutput, HeaderId, Pipeline, Source
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.pipeline import AppendOutput, HeaderId, Pipeline, Source
 from spark_jobs.source.kafka_source import group_prefix, read_ranges, read_stream
 
 _PIPELINE = Pipeline(

@@ -23,11 +23,7 @@ from pyspark.sql.types import (
 )
 
 from schemas.event_contracts import load_event_contracts
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.pipeline import (
+from schemas.pipeline import (
     Aggregate,
     AggregateFunction,
     AppendOutput,
@@ -36,7 +32,11 @@ from spark_jobs.pipeline import (
     Source,
     WindowOutput,
 )
-from spark_jobs.pipeline.window_kinds import Fixed
+from schemas.pipeline.outputs.window_kinds import Fixed
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.protocol.errors import ConfigurationError
 from spark_jobs.source.event_columns import argument_column
 from spark_jobs.tables.layout_builder import SHARDS, build_layout
 

@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
-from sinks.postgres.steering.renamed_definitions import renamed
-from spark_jobs.pipeline import AppendOutput, OutboxOutput, Pipeline, Source
-from spark_jobs.pipeline.definition_json import (
+from schemas.pipeline import AppendOutput, OutboxOutput, Pipeline, Source
+from schemas.pipeline.definition_json import (
     definition_hash,
     pipeline_definition_json,
 )
+from sinks.postgres.steering.renamed_definitions import renamed
 from spark_jobs.tables.shadowed_pipeline import shadowed
 
 _PIPELINE = Pipeline(

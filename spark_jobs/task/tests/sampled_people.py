@@ -18,16 +18,7 @@ import pyarrow as pa
 
 from schemas.codec import encode
 from schemas.event_contracts import EventContracts, load_event_contracts
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.outbox_table import OutboxTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import Column
-from spark_jobs.pipeline import (
+from schemas.pipeline import (
     AppendOutput,
     Enrichment,
     Fixed,
@@ -41,7 +32,16 @@ from spark_jobs.pipeline import (
     WindowOutput,
     stateful,
 )
-from spark_jobs.pipeline.aggregate import parse_aggregate
+from schemas.pipeline.outputs.aggregate import parse_aggregate
+from sinks.postgres.outputs.append_table import AppendTable
+from sinks.postgres.outputs.keyed_table import KeyedTable
+from sinks.postgres.outputs.outbox_table import OutboxTable
+from sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import WindowTable
+from sinks.postgres.server.columns import Column
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.task.classified_events import ClassifiedEvents

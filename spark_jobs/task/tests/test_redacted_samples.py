@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.pipeline.redaction import find_redaction
 from sinks.protocol.samples import Samples, join_samples, samples_json
-from spark_jobs.pipeline.redaction import find_redaction
 from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from spark_jobs.task.sampling import (
     Sampling,

@@ -17,9 +17,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from schemas.pipeline import PipelineError, Reported
 from sinks.protocol.distributions import distribution_of
 from sinks.protocol.errors import ConfigurationError
-from spark_jobs.pipeline import PipelineError, Reported
 from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from spark_jobs.task.reported_columns import check_reported, figures_of
 

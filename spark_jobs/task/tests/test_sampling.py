@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.pipeline.redaction import find_redaction
 from sinks.protocol.samples import StepSample
-from spark_jobs.pipeline.redaction import find_redaction
 from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from spark_jobs.task.sampled_values import (
     ROW_CHARS_MAX,

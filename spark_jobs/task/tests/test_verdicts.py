@@ -15,6 +15,7 @@ from schemas.codec import EventRecord, decode, encode
 from schemas.contract import Contract, load_contract
 from schemas.event_contracts import EventContract, EventContracts
 from schemas.formats.avro.column_decoder import ColumnDecoder
+from schemas.pipeline.checks.durations import in_microseconds
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.window_columns import LatePolicy
 from sinks.postgres.outputs.window_kinds import UTC_ZONE, AlignedWindows, fixed_windows
@@ -28,7 +29,6 @@ from sinks.protocol.ports import RejectedBucket, RoomlessRow
 from sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass
 from sinks.seen_ids.id_hash import fingerprint_of
 from sinks.seen_ids.tombstones import Tombstones
-from spark_jobs.pipeline.durations import in_microseconds
 from spark_jobs.source import event_columns as named
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.task.classified_events import ClassifiedEvents, EventClass

@@ -1,0 +1,1 @@
+"""What the parts of a pipeline check themselves by: names, durations, problems."""

@@ -1,0 +1,227 @@
+"""Checks that the columns that a pipeline names exist in its contracts, and fit.
+
+Columns appear in order: the event's fields, the columns of each enrichment, of a
+transform, and of each model. Rules see only the fields, because an invalid event is a
+dead letter before it is enriched. Each enrichment sees the columns before it. Filter
+and outputs see all columns, but only fields spread an output over databases. Rules,
+filters, conditions and aggregates may also read the event's topic. The columns of a
+transform are known only after Spark has seen it, so until then nothing after it is
+checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Protocol
+
+from schemas.contract import ContractField
+from schemas.errors import ContractError
+from schemas.pipeline.checks.names import check_distinct
+from schemas.pipeline.checks.problems import (
+    Path,
+    Problem,
+    StandIn,
+    raise_if_any,
+    suggest,
+)
+from schemas.pipeline.definition import Pipeline, Transform
+from schemas.pipeline.events.enrichment import KAFKA_KEY, Enrichment
+from schemas.pipeline.events.monitoring import Monitoring
+from schemas.pipeline.events.prediction import Prediction
+from schemas.pipeline.events.rule import Rule
+from schemas.pipeline.events.source import Source
+from schemas.pipeline.expressions.expressions import find_unknown_columns
+from schemas.pipeline.outputs.known_columns import KnownColumns, check_known, check_new
+from schemas.pipeline.outputs.pipeline_output import Output
+from schemas.schema_tree import NESTED_TYPES
+
+# Types whose every value has one spelling in bytes, which a fingerprint needs.
+_ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})
+# Types of instants. A local timestamp has no zone, so it cannot be ordered.
+_TIME_TYPES = frozenset({"timestamp-millis", "timestamp-micros"})
+
+
+class PipelineParts(Protocol):
+    """The parts of a pipeline that define and read columns."""
+
+    @property
+    def source(self) -> Source: ...
+    @property
+    def validate(self) -> Sequence[Rule]: ...
+    @property
+    def enrich(self) -> Sequence[Enrichment]: ...
+    @property
+    def transform(self) -> Transform | None: ...
+    @property
+    def predict(self) -> Sequence[Prediction]: ...
+    @property
+    def filter(self) -> str | None: ...
+    @property
+    def monitor(self) -> Monitoring: ...
+    @property
+    def outputs(self) -> Sequence[Output]: ...
+
+
+def check_columns(
+    pipeline: Pipeline,
+    fields: Sequence[ContractField],
+    added: Sequence[str] | None = None,
+) -> None:
+    """Check that a pipeline's contracts have its columns.
+
+    Args:
+        pipeline: The pipeline.
+        fields: Fields of its contracts.
+        added: The columns that its transform adds, once they are known.
+
+    Raises:
+        PipelineError: A column is unknown or has an unfit type, or two columns would
+            have one name; the error has all these problems.
+    """
+    raise_if_any("Pipeline", find_column_problems(pipeline, fields, added))
+
+
+def find_column_problems(
+    pipeline: PipelineParts,
+    fields: Sequence[ContractField],
+    added: Sequence[str] | None = None,
+) -> Iterator[Problem]:
+    """Find the problems that ``check_columns`` raises."""
+    known = [field.name for field in fields]
+    yield from check_distinct(known, "fields", ("source", "schema"))
+    for problem in _check_source(pipeline.source, fields):
+        yield problem.under("source")
+    of_contract = KnownColumns(names=known, fields=fields)
+    for rule in pipeline.validate:
+        for problem in of_contract.check_expression(rule.condition):
+            yield problem.under("validate", rule.reason_code)
+    for index, enrichment in enumerate(pipeline.enrich):
+        for problem in _check_enrichment(enrichment, known):
+            yield problem.under("enrich", index)
+        known = [*known, *enrichment.select]
+    if pipeline.transform is not None:
+        if added is None:
+            return
+        known = [*known, *added]
+    for index, prediction in enumerate(pipeline.predict):
+        for problem in _check_prediction(prediction, known):
+            yield problem.under("predict", index)
+        known = [*known, *prediction.new_columns]
+    yield from _check_results(pipeline, KnownColumns(names=known, fields=fields))
+
+
+def _check_results(pipeline: PipelineParts, known: KnownColumns) -> Iterator[Problem]:
+    for problem in known.check_expression(pipeline.filter):
+        yield problem.under("filter")
+    for index, output in enumerate(pipeline.outputs):
+        found = chain(
+            output.check_columns(known),
+            _check_conditions(output, known),
+            _check_shard_by(output, known.types),
+        )
+        for problem in found:
+            yield problem.under("outputs", index)
+
+
+def find_lookup_problems(
+    enrichment: Enrichment, fields: Sequence[ContractField]
+) -> Iterator[Problem]:
+    """Find columns of a lookup topic that its contract does not have.
+
+    Args:
+        enrichment: An enrichment that looks up a topic.
+        fields: Fields of the contract of its values.
+    """
+    known = [*(field.name for field in fields), KAFKA_KEY]
+    for key, pairs in (("on", enrichment.on), ("select", enrichment.select)):
+        for column, lookup in pairs.items():
+            yield from check_known(lookup, known, (key, column))
+    if enrichment.as_of is None:
+        return
+    as_of = enrichment.as_of
+    for key, lookup in (("from", as_of.valid_from), ("until", as_of.valid_until)):
+        yield from check_known(lookup, known, ("as_of", key))
+
+
+def contract_problems(error: ContractError) -> Iterator[Problem]:
+    """Turn the faults of a contract into problems of the pipeline that names it."""
+    for one in error.faults:
+        yield Problem(code=one.code, saw=one.saw, why=one.why, fix=one.fix)
+
+
+def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[Problem]:
+    types = {field.name: field.type for field in fields}
+    lacking = {field.name: field.lacking for field in fields}
+    wanted = [("event_time", source.event_time, _TIME_TYPES, "an instant")]
+    if isinstance(source.event_id, str):
+        wanted.append(("event_id", source.event_id, _ID_TYPES, "an ID"))
+    for key, column, fit, purpose in wanted:
+        if isinstance(column, StandIn):
+            continue
+        if column not in types:
+            yield from check_known(column, types, (key,))
+        elif types[column] not in fit:
+            yield Problem(
+                code="PIPELINE_COLUMN_TYPE",
+                at=(key,),
+                saw=f"The field {column!r} is of type {types[column]}.",
+                why=f"To be {purpose} it must be one of {', '.join(sorted(fit))}.",
+                fix="Choose another field, or change the contract.",
+            )
+        elif lacking[column]:
+            yield Problem(
+                code="PIPELINE_UNKNOWN_COLUMN",
+                at=(key,),
+                saw=f"There is no field {column!r} in {', '.join(lacking[column])}.",
+                why="The events of every contract of the pipeline need it.",
+                fix="Choose a field that all of them have, or make a version of the "
+                "contract in which it has this name, and its own as an alias.",
+            )
+
+
+def _check_enrichment(enrichment: Enrichment, known: list[str]) -> Iterator[Problem]:
+    for column in enrichment.on:
+        yield from check_known(column, known, ("on", column))
+    for column in enrichment.select:
+        yield from check_new(column, known, ("select", column))
+
+
+def _check_prediction(prediction: Prediction, known: list[str]) -> Iterator[Problem]:
+    for name, expressions in prediction.inputs.items():
+        for expression in expressions:
+            for problem in find_unknown_columns(expression, known):
+                yield problem.under("inputs", name)
+    for column in prediction.new_columns:
+        yield from check_new(column, known, ("columns", column))
+
+
+def _check_conditions(output: Output, known: KnownColumns) -> Iterator[Problem]:
+    for at, condition in output.conditions.items():
+        for problem in known.check_expression(condition):
+            yield problem.under(*at)
+
+
+def _check_shard_by(output: Output, types: Mapping[str, str]) -> Iterator[Problem]:
+    """Find columns whose value would not choose the same database for ever.
+
+    A looked-up column may change, in value and in type, whenever its table does.
+    """
+    for index, column in enumerate(output.shard_by):
+        at: Path = ("shard_by", index)
+        if column not in types:
+            yield Problem(
+                code="PIPELINE_UNKNOWN_COLUMN",
+                at=at,
+                saw=f"The event has no field {column!r}.",
+                why="Only a field of the event gives a row one place for ever.",
+                fix=suggest(column, types),
+            )
+        elif types[column] in NESTED_TYPES:
+            yield Problem(
+                code="PIPELINE_COLUMN_TYPE",
+                at=at,
+                saw=f"The field {column!r} is of type {types[column]}.",
+                why="Rows are spread by simple values only.",
+                fix="Choose another field.",
+            )

@@ -1,0 +1,158 @@
+"""The model of a pipeline, which YAML files and Python programs both build.
+
+Every part checks itself when it is built, and ``Pipeline`` checks conditions over
+several parts. So an existing instance is valid as far as can be known without its
+contracts; ``columns.check_columns`` does the rest. No part holds a secret or depends on
+where or when it runs: two processes with equal pipelines do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from schemas.pipeline.checks.databases import HOME, check_declaration
+from schemas.pipeline.checks.names import check_distinct, check_pipeline_name
+from schemas.pipeline.checks.problems import Problem, empty_value, raise_if_any
+from schemas.pipeline.events.dead_letter_limit import DeadLetterLimit
+from schemas.pipeline.events.deduplicate import (
+    Deduplicate,
+    check_future_buckets,
+    check_one_history,
+)
+from schemas.pipeline.events.enrichment import Enrichment
+from schemas.pipeline.events.monitoring import Monitoring
+from schemas.pipeline.events.prediction import Prediction
+from schemas.pipeline.events.reported import Reported
+from schemas.pipeline.events.rule import Rule
+from schemas.pipeline.events.source import Source
+from schemas.pipeline.expressions.expressions import check_condition
+from schemas.pipeline.guarantee import check_guarantee
+from schemas.pipeline.outputs.pipeline_output import Output
+from schemas.pipeline.outputs.stateful import StatefulOutput
+from sinks.protocol.guarantee import Guarantee
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """A named path from topics to result tables.
+
+    Attributes:
+        name: Identity in the ledger: offsets, IDs and windows belong to it.
+        source: Source of the events.
+        guarantee: Rows are in the tables exactly once, or at least once, which is
+            cheaper.
+        deduplicate: None if the source never repeats an event, or if repeats are fine;
+            must be None with at least once.
+        validate: Rules in order; the first broken one gives the dead letter its reason.
+        enrich: Lookups, in order.
+        transform: Adds columns to the events after all lookups; in Python only. It gets
+            one row for each event, and must return one row for each.
+        predict: Models that compute columns, in order; each sees the columns of
+            lookups, of the transform and of the models before it.
+        code_version: Version of the pipeline's functions in the ledger; if empty, a
+            Python file's pipeline gets the hash of its sources.
+        filter: Spark SQL over all columns of the event; if it is not true, only the
+            event's position is kept.
+        reported: Figures computed from columns of the events, such as columns of the
+            transform; in Python only.
+        dead_letter_limit: Limit at which the driver pauses the pipeline; None for none.
+        monitor: Settings for what the monitor may show of its events.
+        outputs: Outputs, at least one.
+        databases: Name to libpq connection string, without secrets; empty if the
+            driver's environment must give it. Not part of the identity: pipelines that
+            differ only here are equal.
+
+    Raises:
+        PipelineError: The parts do not fit together; it names every problem.
+    """
+
+    name: str
+    source: Source
+    guarantee: Guarantee = Guarantee.EXACTLY_ONCE
+    deduplicate: Deduplicate | None = field(default_factory=Deduplicate)
+    validate: tuple[Rule, ...] = ()
+    enrich: tuple[Enrichment, ...] = ()
+    transform: Transform | None = None
+    predict: tuple[Prediction, ...] = ()
+    code_version: str = ""
+    filter: str | None = None
+    reported: Reported = field(default_factory=Reported)
+    dead_letter_limit: DeadLetterLimit | None = None
+    monitor: Monitoring = field(default_factory=Monitoring)
+    outputs: tuple[Output, ...]
+    databases: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def wanted_databases(self) -> Mapping[str, str]:
+        """All databases but the home that a driver needs or the pipeline declares."""
+        looked_up = {one.database: "" for one in self.enrich}
+        wanted = {**looked_up, **self.written_databases, **self.databases}
+        wanted.pop(HOME, None)
+        return wanted
+
+    @property
+    def written_databases(self) -> Mapping[str, str]:
+        """All databases but the home that have an output, which executors need."""
+        named = {name for one in self.outputs for name in one.databases}
+        return {name: self.databases.get(name, "") for name in sorted(named - {HOME})}
+
+    @property
+    def has_code(self) -> bool:
+        """Whether it has functions of users."""
+        return self.transform is not None or bool(self.stateful)
+
+    @property
+    def stateful(self) -> tuple[StatefulOutput, ...]:
+        """The outputs whose functions keep state."""
+        return tuple(o for o in self.outputs if isinstance(o, StatefulOutput))
+
+    def __post_init__(self) -> None:
+        raise_if_any("Pipeline", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from check_pipeline_name(self.name, ("name",))
+        for name, conninfo in self.databases.items():
+            yield from check_declaration(name, conninfo, ("databases", name))
+        codes = [rule.reason_code for rule in self.validate]
+        yield from check_distinct(codes, "rules", ("validate",))
+        for problem in check_condition(self.filter):
+            yield problem.under("filter")
+        added = [column for one in self.enrich for column in one.select]
+        yield from check_distinct(added, "looked up columns", ("enrich",))
+        predicted = [column for one in self.predict for column in one.new_columns]
+        yield from check_distinct(predicted, "predicted columns", ("predict",))
+        if not self.outputs:
+            yield empty_value(("outputs",))
+        yield from check_guarantee(self.guarantee, self.deduplicate, self.outputs)
+        yield from check_one_history(self.deduplicate, self.source)
+        yield from check_future_buckets(self.deduplicate, self.source)
+        taken: set[str] = set()
+        for index, output in enumerate(self.outputs):
+            # Where no schema is named, the server's search path decides: public.
+            for key, name in output.names.items():
+                table = name.removeprefix("public.").casefold()
+                if table in taken:
+                    yield Problem(
+                        code="PIPELINE_DUPLICATE_NAME",
+                        at=("outputs", index, key),
+                        saw=f"Two outputs write the table {name!r}.",
+                        why="Their rows could not be told apart.",
+                        fix="Give one of them another table.",
+                    )
+                taken.add(table)
+            if output.sends_to in self.source.topics:
+                yield Problem(
+                    code="PIPELINE_DUPLICATE_NAME",
+                    at=("outputs", index, "topic"),
+                    saw=f"The outbox sends to {output.sends_to!r}, the pipeline's "
+                    "source.",
+                    why="Each message would come back as an event, for ever.",
+                    fix="Give the outbox another topic.",
+                )

@@ -1,0 +1,1 @@
+"""Pipeline files as trees of YAML with lines, and the problems found in them."""

@@ -1,0 +1,1 @@
+"""What a pipeline says of its events, before they reach outputs."""

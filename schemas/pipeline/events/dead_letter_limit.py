@@ -1,0 +1,48 @@
+"""The limit of dead letters above which a pipeline pauses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from schemas.pipeline.checks.problems import Problem, raise_if_any
+
+#: Few enough to be read within a minute, and too many to be dead by chance.
+DEAD_LETTER_LIMIT_RECORDS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterLimit:
+    """Pause the pipeline when too many of its records become dead letters.
+
+    Attributes:
+        share: Share of the newest records that may be dead letters; 0 to allow none.
+        records: Least number of records to judge by, read since the driver's start or
+            since the last pause.
+    """
+
+    share: float
+    records: int = DEAD_LETTER_LIMIT_RECORDS
+
+    def __post_init__(self) -> None:
+        raise_if_any("DeadLetterLimit", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        if math.isnan(self.share) or not 0 <= self.share < 1:
+            yield Problem(
+                code="PIPELINE_LIMIT",
+                at=("share",),
+                saw=f"The share is {self.share:g}.",
+                why="It is the part of the records that may be dead letters.",
+                fix="Write a share such as 0.05, which is one in twenty.",
+            )
+        if self.records < 1:
+            yield Problem(
+                code="PIPELINE_LIMIT",
+                at=("records",),
+                saw=f"The limit looks at {self.records} records.",
+                why="A share of nothing says nothing.",
+                fix=f"Leave it out, or write a number such as "
+                f"{DEAD_LETTER_LIMIT_RECORDS}.",
+            )

@@ -1,0 +1,148 @@
+"""Enrichments: columns that are looked up for each event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TypeAlias
+
+from schemas.pipeline.checks.databases import HOME, check_databases
+from schemas.pipeline.checks.durations import check_duration
+from schemas.pipeline.checks.names import (
+    check_column,
+    check_output_column,
+    check_table,
+    check_topic,
+)
+from schemas.pipeline.checks.problems import Problem, empty_value, raise_if_any
+
+REFRESH = timedelta(minutes=10)
+
+#: Lookup column with the key of a topic's records, as text.
+KAFKA_KEY = "kafka_key"
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsOf:
+    """Selects the row of a key that is valid at the event time.
+
+    Attributes:
+        valid_from: Lookup column with the first valid instant; null for no start.
+        valid_until: Lookup column with the first instant after that; null for no end.
+    """
+
+    valid_from: str
+    valid_until: str
+
+    def __post_init__(self) -> None:
+        raise_if_any("AsOf", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from check_column(self.valid_from, ("from",))
+        yield from check_column(self.valid_until, ("until",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enrichment:
+    """Columns looked up in a table or a topic that fits into memory.
+
+    Attributes:
+        table: The lookup table; None if the lookup is a topic.
+        database: Database of the table.
+        topic: The lookup topic; the newest record of each key counts.
+        schema: Contract of the topic's values, as in ``Source``.
+        on: Event column to lookup column; the values of all must be equal.
+        select: New column to lookup column.
+        default: New column to its value if no row matches; null without an entry.
+        as_of: Selects one of several rows of a key; without it, a key has one row.
+        refresh: Greatest age of the copy.
+    """
+
+    table: str | None = None
+    database: str = HOME
+    topic: str | None = None
+    schema: str | None = None
+    on: Mapping[str, str]
+    select: Mapping[str, str]
+    default: Mapping[str, Scalar] = field(default_factory=dict)
+    as_of: AsOf | None = None
+    refresh: timedelta = REFRESH
+
+    def __post_init__(self) -> None:
+        raise_if_any("Enrichment", self._find_problems())
+
+    @property
+    def label(self) -> str:
+        """Name of the lookup for people."""
+        if self.topic is not None:
+            return f"topic {self.topic}"
+        return f"{self.table}" + (
+            "" if self.database == HOME else f" in {self.database}"
+        )
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from self._find_place_problems()
+        for name, pairs in (("on", self.on), ("select", self.select)):
+            if not pairs:
+                yield empty_value((name,))
+            for lookup in pairs.values():
+                yield from check_column(lookup, (name,))
+        for column in self.select:
+            yield from check_output_column(column, ("select", column))
+        for column in self.default:
+            if column not in self.select:
+                yield Problem(
+                    code="PIPELINE_UNKNOWN_COLUMN",
+                    at=("default", column),
+                    saw=f"There is a default for {column!r}.",
+                    why="A default is for a column that select makes.",
+                    fix=f"Write one of {', '.join(self.select)}.",
+                )
+        yield from check_duration(self.refresh, ("refresh",), zero=False)
+
+    def _find_place_problems(self) -> Iterator[Problem]:
+        """Find settings that leave open, or say twice, where to look."""
+        if self.table is not None and self.topic is None:
+            yield from check_table(self.table, ("table",))
+            yield from check_databases((self.database,), ("database",))
+            if self.schema is not None:
+                yield _misplaced("schema", "A table's columns have types of their own.")
+            return
+        if self.topic is None or self.table is not None:
+            seen = "neither" if self.topic is None else "both"
+            yield Problem(
+                code="PIPELINE_VALUE",
+                saw=f"Of table and topic the enrichment has {seen}.",
+                why="Each looks up in one place.",
+                fix="Write table, or topic and schema.",
+            )
+            return
+        yield from check_topic(self.topic, ("topic",))
+        if not self.schema:
+            yield Problem(
+                code="PIPELINE_MISSING_KEY",
+                at=("schema",),
+                saw="The lookup topic has no schema.",
+                why="Its values cannot be read without.",
+                fix="Add schema with the name or file of their contract.",
+            )
+        if self.database != HOME:
+            yield _misplaced("database", "A topic is in no database.")
+
+
+def _misplaced(key: str, why: str) -> Problem:
+    return Problem(
+        code="PIPELINE_VALUE",
+        at=(key,),
+        saw=f"The enrichment has a {key}.",
+        why=why,
+        fix="Remove it.",
+    )
+
+
+def names_in_ledger(enrichments: Sequence[Enrichment]) -> list[str]:
+    """Return the names of lookups in the ledger: number, from 1, and label."""
+    return [f"{number}: {one.label}" for number, one in enumerate(enrichments, 1)]

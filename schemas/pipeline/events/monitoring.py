@@ -1,0 +1,41 @@
+"""Settings for what the monitor may show of a pipeline's events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from schemas.pipeline.checks.names import check_distinct
+from schemas.pipeline.checks.problems import Problem, raise_if_any
+from sinks.protocol.samples import SAMPLES_MAX
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Monitoring:
+    """Data that may be shown besides counts and times.
+
+    Attributes:
+        show_keys: Show hot keys in the clear; otherwise as hashes, because a key may be
+            the name of a person.
+        samples: Number of rows kept of each step of the newest batch; 0 for none.
+        redact: Columns of events, parts of them (``address.street``) and columns of
+            outputs that are never shown, nor anything computed from them.
+    """
+
+    show_keys: bool = False
+    samples: int = 0
+    redact: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        raise_if_any("Monitoring", self._find_problems())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        if not 0 <= self.samples <= SAMPLES_MAX:
+            yield Problem(
+                code="PIPELINE_LIMIT",
+                at=("samples",),
+                saw=f"{self.samples} rows are to be kept of each step.",
+                why="They travel with every batch, and are for people to look at.",
+                fix=f"Write a number up to {SAMPLES_MAX}, such as 5, or leave it out.",
+            )
+        yield from check_distinct(list(self.redact), "redacted fields", ("redact",))

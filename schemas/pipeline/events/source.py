@@ -1,0 +1,110 @@
+"""The source of a pipeline: its topics, contracts, event IDs and event times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from schemas.pipeline.checks.durations import check_duration
+from schemas.pipeline.checks.names import check_column, check_topic
+from schemas.pipeline.checks.problems import Problem, empty_value, raise_if_any
+
+IDLE_TIMEOUT = timedelta(minutes=1)
+FUTURE_BOUND = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderId:
+    """The producer's ID travels in a Kafka header.
+
+    ``ce_id`` is used together with ``ce_source``: CloudEvents promises that both
+    together are unique, not the ID alone.
+    """
+
+    header: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The topics, and the settings for their events.
+
+    Attributes:
+        topic: The Kafka topic; the events of several topics form one stream.
+        schema: Name of a contract (``flight_departure.v1``), or path of an ``.avsc``
+            file next to the pipeline file. With several, an event has one of these
+            contracts and the columns of all.
+        event_id: The field or header with the producer's ID.
+        event_time: The field that says when the event happened.
+        watermark_delay: How far behind the newest event time of a partition an event
+            may still come.
+        idle_timeout: Time without events after which a partition no longer holds the
+            watermark back.
+        future_bound: Event times further ahead than this are dead letters.
+        past_bound: Event times further back than this are dead letters; None for no
+            bound.
+    """
+
+    topic: str | tuple[str, ...]
+    schema: str | tuple[str, ...]
+    event_id: str | HeaderId
+    event_time: str
+    watermark_delay: timedelta
+    idle_timeout: timedelta = IDLE_TIMEOUT
+    future_bound: timedelta = FUTURE_BOUND
+    past_bound: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        raise_if_any("Source", self._find_problems())
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All topics, as a tuple."""
+        return (self.topic,) if isinstance(self.topic, str) else self.topic
+
+    @property
+    def schemas(self) -> tuple[str, ...]:
+        """All contracts, as a tuple."""
+        return (self.schema,) if isinstance(self.schema, str) else self.schema
+
+    def _find_problems(self) -> Iterator[Problem]:
+        yield from self._find_topic_problems()
+        yield from self._find_schema_problems()
+        if isinstance(self.event_id, str):
+            yield from check_column(self.event_id, ("event_id",))
+        elif not self.event_id.header.strip():
+            yield empty_value(("event_id",))
+        yield from check_column(self.event_time, ("event_time",))
+        yield from check_duration(self.watermark_delay, ("watermark_delay",))
+        for name in ("idle_timeout", "future_bound"):
+            yield from check_duration(getattr(self, name), (name,), zero=False)
+        if self.past_bound is not None:
+            yield from check_duration(self.past_bound, ("past_bound",), zero=False)
+
+    def _find_topic_problems(self) -> Iterator[Problem]:
+        if not self.topics:
+            yield empty_value(("topic",))
+        for index, topic in enumerate(self.topics):
+            at = ("topic",) if isinstance(self.topic, str) else ("topic", index)
+            yield from check_topic(topic, at)
+            if topic in self.topics[:index]:
+                yield Problem(
+                    code="PIPELINE_DUPLICATE_NAME",
+                    at=at,
+                    saw=f"The topic {topic!r} is listed twice.",
+                    why="Each of its events is read once.",
+                    fix="Remove one.",
+                )
+
+    def _find_schema_problems(self) -> Iterator[Problem]:
+        if not self.schemas or not all(self.schemas):
+            yield empty_value(("schema",))
+        for index, schema in enumerate(self.schemas):
+            if schema in self.schemas[:index]:
+                yield Problem(
+                    code="PIPELINE_DUPLICATE_NAME",
+                    at=("schema", index),
+                    saw=f"The contract {schema!r} is listed twice.",
+                    why="Its events are read once.",
+                    fix="Remove one.",
+                )

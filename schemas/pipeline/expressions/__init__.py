@@ -1,0 +1,1 @@
+"""Spark SQL in pipelines: what it reads, and what is refused."""

@@ -1,0 +1,1 @@
+"""What pipelines' own Python functions report, and how they fail."""

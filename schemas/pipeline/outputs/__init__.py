@@ -1,0 +1,1 @@
+"""The kinds of outputs, as pipelines declare them."""

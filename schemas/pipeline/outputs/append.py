@@ -1,0 +1,66 @@
+"""Outputs with one row for each event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from schemas.pipeline.checks.databases import HOME, check_databases, check_split
+from schemas.pipeline.checks.names import (
+    check_distinct,
+    check_output_column,
+    check_output_table,
+)
+from schemas.pipeline.checks.problems import Problem, empty_value, raise_if_any
+from schemas.pipeline.expressions.expressions import check_condition
+from schemas.pipeline.outputs.known_columns import KnownColumns
+from schemas.pipeline.outputs.pipeline_output import Output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendOutput(Output):
+    """One row for each event.
+
+    Attributes:
+        table: Result table; made when missing.
+        columns: Columns of the table; None for all fields and all looked-up columns.
+        databases: Databases of the table; with several, each row is in one of them.
+        shard_by: Fields of the event whose values choose one of several databases.
+        branches: Number of parallel publish transactions in its one database.
+        where: Spark SQL; the output takes only events for which it is true.
+    """
+
+    table: str
+    columns: tuple[str, ...] | None = None
+    databases: tuple[str, ...] = (HOME,)
+    shard_by: tuple[str, ...] = ()
+    branches: int = 1
+    where: str | None = None
+
+    def __post_init__(self) -> None:
+        raise_if_any("AppendOutput", self._find_problems())
+
+    @property
+    def transactions(self) -> int:
+        return self.branches
+
+    def check_columns(self, known: KnownColumns) -> Iterator[Problem]:
+        if self.columns is not None:
+            yield from known.check_all(self.columns, "columns")
+            return
+        for column in known.names:
+            yield from check_output_column(column, ())
+
+    def _find_problems(self) -> Iterator[Problem]:
+        for problem in check_condition(self.where):
+            yield problem.under("where")
+        yield from check_output_table(self.table, ("table",))
+        yield from check_databases(self.databases, ("databases",))
+        yield from check_split(self.databases, self.shard_by, self.branches)
+        if self.columns is None:
+            return
+        if not self.columns:
+            yield empty_value(("columns",))
+        for index, column in enumerate(self.columns):
+            yield from check_output_column(column, ("columns", index))
+        yield from check_distinct(list(self.columns), "columns", ("columns",))

@@ -1,0 +1,90 @@
+"""Outputs that are Kafka topics: the relay sends messages once a batch is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from schemas.pipeline.checks.databases import InHome
+from schemas.pipeline.checks.names import (
+    check_column,
+    check_distinct,
+    check_output_column,
+    check_stored_column,
+    check_topic,
+)
+from schemas.pipeline.checks.problems import Problem, StandIn, raise_if_any
+from schemas.pipeline.expressions.expressions import check_condition
+from schemas.pipeline.outputs.known_columns import KnownColumns, check_known
+from schemas.pipeline.outputs.pipeline_output import Output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxOutput(InHome, Output):
+    """One message for each event, written to the home's outbox with the results.
+
+    Attributes:
+        topic: Topic of the messages; made when missing.
+        key: Column whose value becomes the key of the message.
+        select: Columns of the message; None for all fields and all looked-up columns.
+        where: As in ``AppendOutput``.
+    """
+
+    has_table: ClassVar[bool] = False
+    unrepeatable: ClassVar[tuple[str, str]] = (
+        "sends messages",
+        "They leave after the transaction that publishes them, once each.",
+    )
+
+    topic: str
+    key: str
+    select: tuple[str, ...] | None = None
+    where: str | None = None
+
+    def __post_init__(self) -> None:
+        raise_if_any("OutboxOutput", self._find_problems())
+
+    @property
+    def table(self) -> str:
+        """The output's name in the ledger, which no table can have."""
+        return f"outbox:{self.topic}"
+
+    @property
+    def sends_to(self) -> str:
+        return self.topic
+
+    def check_columns(self, known: KnownColumns) -> Iterator[Problem]:
+        if self.select is not None:
+            yield from known.check_all(self.select, "select")
+        else:
+            for column in known.names:
+                yield from check_output_column(column, ())
+        if isinstance(self.key, StandIn):
+            return
+        yield from check_known(self.key, known.names, ("key",))
+        yield from known.check_simple(
+            self.key,
+            ("key",),
+            why="A key is one simple value.",
+            fix="Choose another field.",
+        )
+
+    def _find_problems(self) -> Iterator[Problem]:
+        for problem in check_condition(self.where):
+            yield problem.under("where")
+        yield from check_topic(self.topic, ("topic",))
+        yield from check_column(self.key, ("key",))
+        if self.select is None:
+            return
+        if not self.select:
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("select",),
+                saw="select is empty.",
+                why="The messages would hold nothing.",
+                fix="Name columns, or leave it out for all of them.",
+            )
+        for index, column in enumerate(self.select):
+            yield from check_stored_column(column, ("select", index))
+        yield from check_distinct(list(self.select), "columns", ("select",))

@@ -1,0 +1,134 @@
+"""Loads pipelines from Python files, which define ``pipeline = Pipeline(...)``.
+
+The sources of the file, and of modules next to it that it imports, belong to the
+pipeline's definition, so that the ledger knows the code of each batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+from schemas.errors import ContractError
+from schemas.event_contracts import load_event_contracts
+from schemas.pipeline.checks.problems import Gathered, PipelineError, gathering
+from schemas.pipeline.columns import contract_problems, find_column_problems
+from schemas.pipeline.definition import Pipeline
+from schemas.pipeline.functions.user_code import describe_failure, hash_sources
+from schemas.pipeline.redaction import find_redaction_problems
+from sinks.protocol.errors import ConfigurationError, TallyweirError
+
+_OWN_PACKAGES = frozenset({"schemas", "services", "sinks", "spark_jobs"})
+
+
+def load_python_pipeline(path: Path) -> tuple[Pipeline, tuple[ModuleType, ...]]:
+    """Run a pipeline's Python file, and check its pipeline against its contract.
+
+    Returns:
+        The pipeline, and the modules with its code: the file's, and those that it has
+        imported from its own folder.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_CODE_FAILED``: the file raised an error;
+            ``PIPELINE_NOT_DEFINED``: it has no ``pipeline``.
+        PipelineError: A part of the pipeline is wrong; the error names all of them.
+        ContractError: A contract of the pipeline is wrong.
+    """
+    known = set(sys.modules)
+    with gathering(path.absolute().parent) as gathered:
+        module, pipeline = _define(path, gathered)
+        _check_contracts(pipeline, path, gathered)
+    gathered.raise_if_any()
+    modules = (module, *_modules_beside(path.absolute(), known))
+    if pipeline.has_code and not pipeline.code_version:
+        sources = {Path(one.__file__) for one in modules if one.__file__}
+        pipeline = replace(pipeline, code_version=hash_sources(sources))
+    return pipeline, modules
+
+
+def _define(path: Path, gathered: Gathered) -> tuple[ModuleType, Pipeline]:
+    """Run the file; raise problems of parts before errors that follow from them."""
+    try:
+        module = _run(path.absolute())
+    except PipelineError as error:
+        gathered.problems.extend(error.problems)
+        gathered.places.extend(error.places)
+        gathered.raise_if_any()
+        raise
+    except ConfigurationError:
+        gathered.raise_if_any()
+        raise
+    pipeline = getattr(module, "pipeline", None)
+    if not isinstance(pipeline, Pipeline):
+        gathered.raise_if_any()
+        raise ConfigurationError(
+            "PIPELINE_NOT_DEFINED",
+            saw=f"{path} has no pipeline = Pipeline(...); pipeline is "
+            f"{type(pipeline).__name__}.",
+            why="A Python pipeline file defines its pipeline under that name.",
+            fix="Assign the Pipeline to a module-level variable called pipeline.",
+        )
+    return module, pipeline
+
+
+def _check_contracts(pipeline: Pipeline, path: Path, gathered: Gathered) -> None:
+    """Check the columns too, as far as they are known in spite of wrong parts."""
+    is_right = not gathered.problems
+    try:
+        contracts = load_event_contracts(pipeline.source.schemas, path.parent)
+        columns = find_column_problems(pipeline, contracts.fields)
+        redaction = find_redaction_problems(pipeline, contracts)
+        gathered.add((*columns, *redaction), "Pipeline")
+    except ContractError as error:
+        if is_right:
+            raise
+        found = contract_problems(error)
+        gathered.add((one.under("source", "schema") for one in found), "Pipeline")
+    except Exception:
+        # A wrong part may have any type.
+        if is_right:
+            raise
+
+
+def _run(path: Path) -> ModuleType:
+    """Run the file as a module with a unique name."""
+    name = f"tallyweir_pipeline_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, "asked for files that end with .py only"
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    folder = str(path.parent)
+    if folder not in sys.path:
+        # Append it, so that it does not hide installed packages.
+        sys.path.append(folder)
+    try:
+        spec.loader.exec_module(module)
+    except TallyweirError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigurationError(
+            "PIPELINE_CODE_FAILED",
+            saw=f"{path.name} failed: {describe_failure(error, quote_message=True)}.",
+            why="The pipeline is what its file defines when it is run.",
+            fix="Correct the file; python FILE runs it alone.",
+        ) from error
+    return module
+
+
+def _modules_beside(path: Path, known: set[str]) -> list[ModuleType]:
+    """Return the modules that the file has imported from its own folder."""
+    found = []
+    for name in sorted(set(sys.modules) - known):
+        module = sys.modules[name]
+        file = getattr(module, "__file__", None)
+        if file is None or Path(file) == path or name.split(".")[0] in _OWN_PACKAGES:
+            continue
+        inside = Path(file).absolute()
+        if inside.is_relative_to(path.parent) and "site-packages" not in inside.parts:
+            found.append(module)
+    return found
