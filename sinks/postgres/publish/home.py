@@ -32,8 +32,8 @@ from sinks.postgres.outputs.result_tables import create_result_tables
 from sinks.postgres.outputs.table_trouble import explain_failure
 from sinks.postgres.publish.publish_clock import PublishClock
 from sinks.postgres.publish.publish_transaction import (
+    HomeOrder,
     PostgresPublishTransaction,
-    VotedBatch,
 )
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.database_link import DatabaseLink
@@ -312,9 +312,7 @@ class PostgresHome(PostgresDecisionLedger):
         transaction = PostgresPublishTransaction(
             connection,
             self._layout,
-            VotedBatch(
-                plan=plan, tally=tally, restagings=restagings, clock=self._clock
-            ),
+            HomeOrder(plan=plan, tally=tally, restagings=restagings, clock=self._clock),
             claim=self.claim,
         )
         self._staging.note_published(

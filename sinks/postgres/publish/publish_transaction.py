@@ -67,8 +67,8 @@ _COUNT_NAMES = ("read", "committed", "duplicate", "dead", "late", "expired", "fi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VotedBatch:
-    """A batch as it stands after phase one: planned, staged and voted for."""
+class HomeOrder:
+    """An order to the home: the batch to publish, as its tasks have voted for it."""
 
     plan: BatchPlan
     tally: BatchTally
@@ -85,25 +85,25 @@ class PostgresPublishTransaction:
         self,
         connection: _Connection,
         layout: PipelineLayout,
-        batch: VotedBatch,
+        order: HomeOrder,
         *,
         claim: EpochClaim,
     ) -> None:
         self._connection = connection
         self._layout = layout
         self._claim = claim
-        self._plan = batch.plan
-        self._tally = batch.tally
-        self._restagings = batch.restagings
-        self._clock = batch.clock
+        self._plan = order.plan
+        self._tally = order.tally
+        self._restagings = order.restagings
+        self._clock = order.clock
         self._tables = TableNames(
             pipeline_number=claim.pipeline_number,
             epoch=claim.epoch,
-            sequence=batch.plan.sequence,
+            sequence=order.plan.sequence,
         )
         self._run = (
-            RunMoves(connection, layout, self._tables, batch.tally, batch.plan.run)
-            if batch.plan.run
+            RunMoves(connection, layout, self._tables, order.tally, order.plan.run)
+            if order.plan.run
             else None
         )
         with self._failures("locking the pipeline"), self._clock.spent_on("lock"):
