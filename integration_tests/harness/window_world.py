@@ -35,7 +35,7 @@ from sinks.postgres.server.columns import Column
 from sinks.postgres.server.naming import TableNames
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.staging.attempt_register import register_attempt, transactions_of
-from sinks.postgres.staging.staging import create_staging, staging_tables
+from sinks.postgres.staging.staging_tables import create_staging, staging_tables
 from sinks.postgres.tables.row_digest import (
     RESULTS,
     REVISIONS,

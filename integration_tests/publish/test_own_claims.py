@@ -17,7 +17,7 @@ from integration_tests.harness.postgres_driver import (
 from sinks.postgres.ledger.epoch_claims import draw_nonce, make_claim
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.staging.staging_area import StagingArea
+from sinks.postgres.staging.staging_schemas import StagingSchemas
 from sinks.postgres.steering.act import ActRequest, acting
 from sinks.protocol.errors import FencedError, RetryableError
 from spark_jobs.driver.own_claims import OwnClaims
@@ -49,7 +49,7 @@ def test_a_claim_whose_start_failed_after_it_is_not_a_successors(
     claims = OwnClaims()
     _start(claims, home_dsn)
     with monkeypatch.context() as patch:
-        patch.setattr(StagingArea, "create", _fail)
+        patch.setattr(StagingSchemas, "create", _fail)
         for _ in range(2):
             with pytest.raises(RetryableError, match="A full disk"):
                 _start(claims, home_dsn)
@@ -93,7 +93,7 @@ def test_a_successor_is_one_however_the_start_before_it_ended(
     _start(claims, home_dsn)
     if fails:
         with monkeypatch.context() as patch:
-            patch.setattr(StagingArea, "create", _fail)
+            patch.setattr(StagingSchemas, "create", _fail)
             with pytest.raises(RetryableError):
                 _start(claims, home_dsn)
     _start(OwnClaims(), home_dsn)

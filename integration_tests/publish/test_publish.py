@@ -283,7 +283,7 @@ def test_staging_is_emptied_after_many_rows(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Published rows do not pile up, and the batch that is staged meanwhile stays."""
-    monkeypatch.setattr("sinks.postgres.staging.staging_area.STAGED_ROWS_KEPT", 2)
+    monkeypatch.setattr("sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2)
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     driver.append([(1,), (2,)])
     driver.append([(3,)])

@@ -32,7 +32,7 @@ from sinks.protocol.votes import BatchTally
 from sinks.protocol.watermark import ClockRule
 from sinks.testing.memory_home_state import DatabaseState, LedgerEntry
 from sinks.testing.memory_server import LostAnswer, MemoryServer, lock_not_available
-from sinks.testing.memory_staging import MemoryStaging
+from sinks.testing.memory_staging_tables import MemoryStagingTables
 from sinks.testing.planned_batches import KEYED, Position
 
 
@@ -60,7 +60,7 @@ class MemoryDatabase(MemoryServer):
         self.refused: set[Position] = set()
         self.answers_to_lose: deque[LostAnswer] = deque()
         self.ends_lock_holders = False
-        self.staging = MemoryStaging()
+        self.staging = MemoryStagingTables()
         self._lock_holder: MemoryPublishTransaction | None = None
         self._noted_on_disk: frozenset[GlobalId] = frozenset()
         self._drivers = 0

@@ -26,7 +26,7 @@ from sinks.testing.memory_server import (
     lock_not_available,
     no_answer,
 )
-from sinks.testing.memory_staging import MemoryStaging
+from sinks.testing.memory_staging_tables import MemoryStagingTables
 from sinks.testing.planned_batches import Position, staged_for
 
 #: The unique key of a branch's marker.
@@ -85,7 +85,7 @@ class MemoryParticipantDatabase(MemoryServer):
         self.name = name
         self.branches = tuple(branches)
         self.state = ParticipantState()
-        self.staging = MemoryStaging()
+        self.staging = MemoryStagingTables()
         self.refused: set[Position] = set()
         self.prepares_to_lose: deque[LostAnswer] = deque()
         self.finishes_to_lose: deque[LostAnswer] = deque()

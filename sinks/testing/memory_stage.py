@@ -11,7 +11,7 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan, Rejection, StagedBatch, StagedKeys
 from sinks.protocol.votes import BatchTally
 from sinks.testing.memory_home import MemoryDatabase
-from sinks.testing.memory_staging import MemoryStaging
+from sinks.testing.memory_staging_tables import MemoryStagingTables
 from sinks.testing.planned_batches import (
     HOME,
     KEYED,
@@ -47,7 +47,7 @@ class MemoryStage:
         self,
         database: MemoryDatabase,
         *,
-        others: Mapping[str, MemoryStaging] | None = None,
+        others: Mapping[str, MemoryStagingTables] | None = None,
         branch_of: Callable[[Position], str] = in_home,
         holds_record: Callable[[Position], bool] = lambda _: True,
         name_attempt: Callable[[int], Attempt] = Attempt,

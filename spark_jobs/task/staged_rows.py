@@ -19,7 +19,7 @@ from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.staging.corrections import CORRECTION, correction_columns
-from sinks.postgres.staging.staging import EVENT_LOGS
+from sinks.postgres.staging.staging_tables import EVENT_LOGS
 from sinks.postgres.staging.task_staging import TakesRows
 from sinks.protocol.votes import OutputTally
 from sinks.seen_ids.run import Run

@@ -36,8 +36,8 @@ from sinks.postgres.server.naming import TableNames, application_name, state_tab
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.staging.attempt_register import transactions_of
 from sinks.postgres.staging.rejections import explain_refusal
-from sinks.postgres.staging.staging import staging_tables
-from sinks.postgres.staging.staging_area import StagingArea
+from sinks.postgres.staging.staging_schemas import StagingSchemas
+from sinks.postgres.staging.staging_tables import staging_tables
 from sinks.postgres.tables.table_owners import TableOwner
 from sinks.protocol.errors import FatalError, RetryableError
 from sinks.protocol.in_doubt import EpochClaim, GlobalId, compare_history
@@ -85,7 +85,7 @@ class PostgresParticipant(PostgresPreparedBranches):
             for branch in self._branches
         }
         self._link = DatabaseLink(dsn, application_name=name)
-        self._staging = StagingArea(
+        self._staging = StagingSchemas(
             self._link,
             layout=layout,
             branches=self._branches,

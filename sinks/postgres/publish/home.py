@@ -41,7 +41,7 @@ from sinks.postgres.server.instants import to_datetime, to_microseconds
 from sinks.postgres.server.naming import application_name, state_table
 from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.server.statements import load_statements
-from sinks.postgres.staging.staging_area import StagingArea
+from sinks.postgres.staging.staging_schemas import StagingSchemas
 from sinks.postgres.tables.shadow_tables import check_tables_kept
 from sinks.postgres.tables.table_owners import TableOwner
 from sinks.postgres.versions.version_claim import JudgedClaim, judge_claim
@@ -137,7 +137,7 @@ class PostgresHome(PostgresDecisionLedger):
                 # the act fences this driver.
                 check=partial(self._judge, connection),
             )
-            self._staging = self._staging_area()
+            self._staging = self._staging_schemas()
             # A publish transaction locks this row. Once this transaction has locked it,
             # an older driver can lock it only afterwards, and then finds the new claim.
             connection.execute(_PUBLISH["begin_settings"])
@@ -345,9 +345,9 @@ class PostgresHome(PostgresDecisionLedger):
             doing, lambda connection: reading(connection, self._layout.pipeline)
         )
 
-    def _staging_area(self) -> StagingArea:
+    def _staging_schemas(self) -> StagingSchemas:
         """Return the staging of the home itself and of branches in its database."""
-        return StagingArea(
+        return StagingSchemas(
             self._link,
             layout=self._layout,
             branches=[HOME, *self._layout.branches_in(HOME)],

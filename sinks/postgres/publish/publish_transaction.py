@@ -48,7 +48,7 @@ from sinks.postgres.server.sqlstate import translate
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.staging.attempt_register import transactions_of
 from sinks.postgres.staging.rejections import explain_refusal
-from sinks.postgres.staging.staging import EVENT_LOGS
+from sinks.postgres.staging.staging_tables import EVENT_LOGS
 from sinks.protocol.ages import grown
 from sinks.protocol.decisions import PublishDecision, decide_publish
 from sinks.protocol.errors import OutcomeUnknownError

@@ -14,7 +14,7 @@ from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.replay_part import ReplayPart
 from sinks.postgres.server.branch_names import database_of
 from sinks.postgres.server.columns import Column
-from sinks.postgres.staging.staging import EVENT_LOGS
+from sinks.postgres.staging.staging_tables import EVENT_LOGS
 
 _POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 #: Window outputs count touched rows by task, so a group in two tasks counts twice.

@@ -17,7 +17,7 @@ from sinks.postgres.server.lock_attempts import LockAttempts
 from sinks.postgres.server.naming import STAGING_SETS, staging_schema, staging_table
 from sinks.postgres.server.statements import load_statements
 from sinks.postgres.staging.attempt_register import ATTEMPTS
-from sinks.postgres.staging.staging import (
+from sinks.postgres.staging.staging_tables import (
     append_targets,
     arranged,
     create_staging,
@@ -33,7 +33,7 @@ _SQL = load_statements("sinks.postgres.ledger", "claim.sql")
 STAGED_ROWS_KEPT = 50_000
 
 
-class StagingArea:
+class StagingSchemas:
     """What one driver stages in one database.
 
     Args:

@@ -11,7 +11,7 @@ from sinks.testing.memory_server import staged_rows_missing, staging_gone
 from sinks.testing.planned_batches import Position
 
 
-class MemoryStaging:
+class MemoryStagingTables:
     """The rows that tasks have staged, by epoch and table."""
 
     def __init__(self) -> None:
