@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 
 from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.harness.readings import Sent
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from schemas.codec import encode
 from schemas.contract import load_contract
@@ -64,7 +64,7 @@ def watched(
     (tmp_path / "order.v1.avsc").write_text(_CONTRACT)
     contract = load_contract(str(tmp_path / "order.v1.avsc"))
     event = encode(contract, {"event_id": "0-0", "amount": 70})
-    log = TopicLog(kafka_bootstrap, topic)
+    log = WrittenTopic(kafka_bootstrap, topic)
     log.create(1)
     log.send(
         [

@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 
 from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.readings import Sent
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from services.operate.redrive.redriver import RedriveReport, redrive
 from sinks.faultpoints import RedrivePoint, Side, arm, disarm_all
@@ -36,7 +36,7 @@ class _World:
     """A topic with records, some of which are dead letters of a pipeline."""
 
     home_dsn: str
-    topic: TopicLog
+    topic: WrittenTopic
     positions: list[tuple[int, int]] = field(default_factory=list)
 
     def bury(self, records: list[Sent], *, reason: str = "UNDECODABLE") -> None:
@@ -127,7 +127,7 @@ def world(
 ) -> Iterator[_World]:
     """A pipeline with a topic of its own, and no dead letter yet."""
     assert scenario.sequence == 3
-    log = TopicLog(kafka_bootstrap, topic)
+    log = WrittenTopic(kafka_bootstrap, topic)
     log.create(2)
     made = _World(home_dsn=home_dsn, topic=log)
     made.define("{source,topic}", topic)
@@ -325,7 +325,7 @@ def test_letters_of_topics_that_nobody_reads_are_left(world: _World) -> None:
     world.define("{source,topic}", ["another-topic"])
     with pytest.raises(ConfigurationError, match="TOPIC_MISSING"):
         world.redrive()
-    other = TopicLog(world.topic.bootstrap, f"{world.topic.name}-other")
+    other = WrittenTopic(world.topic.bootstrap, f"{world.topic.name}-other")
     other.create(1)
     world.define("{source,topic}", [other.name])
     report = world.redrive()

@@ -18,7 +18,7 @@ from integration_tests.harness.readings import (
     reading,
     write_contract,
 )
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import BUCKET_SECONDS, PIPELINE
 from schemas.codec import encode
 from schemas.event_contracts import load_event_contract
@@ -63,7 +63,7 @@ def pipeline_file(
 ) -> Path:
     """A pipeline of windows that has read three readings of two sensors."""
     contract = write_contract(tmp_path / "reading.v1.avsc", READING)
-    log = TopicLog(kafka_bootstrap, topic)
+    log = WrittenTopic(kafka_bootstrap, topic)
     log.create(1)
     log.send(
         [

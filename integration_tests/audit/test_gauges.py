@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 
 from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.readings import Sent
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from services.kafka.topic_positions import read_positions
 from services.monitor.gauge_keeper import GaugeKeeper
@@ -41,9 +41,9 @@ def unread(
     topic: str,
     scenario: LedgerScenario,
     connection: psycopg.Connection[TupleRow],
-) -> TopicLog:
+) -> WrittenTopic:
     """The scenario's topic, of which the pipeline has read a third."""
-    log = TopicLog(kafka_bootstrap, topic)
+    log = WrittenTopic(kafka_bootstrap, topic)
     log.create(1)
     log.send([Sent(value=b"%d" % number) for number in range(_RECORDS)])
     broker, _ = read_positions(kafka_bootstrap, [topic])
@@ -99,7 +99,7 @@ def _interval(connection: psycopg.Connection[TupleRow]) -> object:
 def test_what_is_unread_has_an_age_and_a_headroom(
     home_dsn: str,
     kafka_bootstrap: str,
-    unread: TopicLog,
+    unread: WrittenTopic,
     connection: psycopg.Connection[TupleRow],
 ) -> None:
     """By the topic's own retention; what was read has neither."""
@@ -203,7 +203,7 @@ def test_prepared_branches_are_counted_with_their_age(
 def test_status_has_the_same_numbers(
     home_dsn: str,
     kafka_bootstrap: str,
-    unread: TopicLog,
+    unread: WrittenTopic,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:

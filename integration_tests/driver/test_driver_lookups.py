@@ -14,7 +14,7 @@ import pytest
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import NOON, Sent, sent
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from sinks.protocol.errors import ConfigurationError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -203,7 +203,7 @@ def test_events_are_enriched_from_the_newest_records_of_a_topic(
 ) -> None:
     """The newest committed record of a key counts, and one without value removes it."""
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
-    profiles = TopicLog(kafka_bootstrap, f"profiles-{uuid.uuid4().hex[:12]}")
+    profiles = WrittenTopic(kafka_bootstrap, f"profiles-{uuid.uuid4().hex[:12]}")
     profiles.create(2)
     world.write_pipeline(_TOPIC.replace("PROFILES", profiles.name))
 

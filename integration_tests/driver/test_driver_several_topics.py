@@ -28,7 +28,7 @@ from integration_tests.harness.readings import (
     write_contract,
 )
 from integration_tests.harness.relayed_home import read_committed, relay_round
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from schemas.codec import encode
 from services.relay.offset_mirror import advisory_group
 from sinks.postgres.server.branch_names import HOME
@@ -67,19 +67,19 @@ class _World(DriverWorld):
 
     def __init__(self, directory: Path, kafka_bootstrap: str, home_dsn: str) -> None:
         super().__init__(directory, kafka_bootstrap, home_dsn)
-        self.us = TopicLog(kafka_bootstrap, f"{self.topic.name}-us")
+        self.us = WrittenTopic(kafka_bootstrap, f"{self.topic.name}-us")
         self.us.create(2)
         self.read("[{topic}-us, {topic}]")
 
     @property
-    def eu(self) -> TopicLog:
+    def eu(self) -> WrittenTopic:
         return self.topic
 
     def read(self, topics: str) -> None:
         """Write the pipeline's file with these topics."""
         self.write_pipeline(SOURCE.replace("{topic}", topics) + _OUTPUTS)
 
-    def send(self, topic: TopicLog, records: Sequence[Sent]) -> dict[Place, Sent]:
+    def send(self, topic: WrittenTopic, records: Sequence[Sent]) -> dict[Place, Sent]:
         """Send records; return them by where they are."""
         placed = topic.send(records)
         return {(topic.name, *place): record for place, record in placed.items()}

@@ -9,7 +9,7 @@ import psycopg
 
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.relayed_home import RelayedHome
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from services.alerts.alert_metrics import AlertMetrics
 from services.alerts.channels import make_channels
 from services.alerts.rules_file import read_rules
@@ -44,7 +44,7 @@ def send(home: RelayedHome, records: int) -> None:
         for partition in range(home.partitions)
         for _ in range(records)
     ]
-    TopicLog(home.bootstrap, home.topic).send(sent)
+    WrittenTopic(home.bootstrap, home.topic).send(sent)
 
 
 def write_rules(tmp_path: Path, url: str, rules: str, more: str = "") -> Path:

@@ -19,7 +19,7 @@ from integration_tests.harness.driver_process import START_TIMEOUT_S, DriverProc
 from integration_tests.harness.faulty_driver import FAULT_VARIABLE
 from integration_tests.harness.kept_copies import with_kept_copies
 from integration_tests.harness.readings import Sent, sent, write_contract
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from sinks.postgres.audit import verify
 from sinks.postgres.server.connection import connect
 
@@ -69,7 +69,7 @@ class DriverWorld:
         self.directory = directory
         self.home_dsn = home_dsn
         self.state = directory / "driver-state"
-        self.topic = TopicLog(kafka_bootstrap, f"readings-{uuid.uuid4().hex[:12]}")
+        self.topic = WrittenTopic(kafka_bootstrap, f"readings-{uuid.uuid4().hex[:12]}")
         self.topic.create(partitions)
         self.contract = write_contract(directory / "reading.v1.avsc")
         self.pipeline_file = directory / "readings.yaml"

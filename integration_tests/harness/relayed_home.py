@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from services.relay.relay_metrics import RelayMetrics
 from services.relay.service import RelayService
 
@@ -52,7 +52,7 @@ class RelayedHome:
     _offsets: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        TopicLog(self.bootstrap, self.topic).create(self.partitions)
+        WrittenTopic(self.bootstrap, self.topic).create(self.partitions)
         self.begin_pipeline()
 
     def begin_pipeline(self) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import NOON, Sent, write_contract
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from schemas.codec import encode
 from schemas.contract import Contract
 
@@ -48,7 +48,7 @@ class Shop(DriverWorld):
 
     def __init__(self, directory: Path, kafka_bootstrap: str, home_dsn: str) -> None:
         super().__init__(directory, kafka_bootstrap, home_dsn)
-        self.payments = TopicLog(kafka_bootstrap, f"{self.topic.name}-payments")
+        self.payments = WrittenTopic(kafka_bootstrap, f"{self.topic.name}-payments")
         self.payments.create(2)
         self.old_order = write_record(directory, "order.v1.avsc", ID, AT, _AMOUNT)
         self.new_order = write_record(
@@ -65,7 +65,7 @@ class Shop(DriverWorld):
         self.write_pipeline(_PIPELINE)
 
     @property
-    def orders(self) -> TopicLog:
+    def orders(self) -> WrittenTopic:
         return self.topic
 
     def ordered(

@@ -38,7 +38,7 @@ from integration_tests.harness.alerted_home import (
 from integration_tests.harness.postgres_driver import query
 from integration_tests.harness.relayed_home import DEADLINE_S, RelayedHome, wait_for
 from integration_tests.harness.role_world import OWNER, role_world
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from services.alerts.retention import KafkaRetention
 from services.alerts.webhook import ID_HEADER, SIGNATURE_HEADER, sign
 from services.cli.doctor.alert_checks import check_rules
@@ -259,7 +259,7 @@ def test_the_headroom_is_that_of_the_oldest_unread_record(
         "UPDATE tallyweir.partition_progress SET next_offset = 1 WHERE partition = 1"
     )
     assert math.isclose(360, headroom(), abs_tol=1)
-    TopicLog(kafka_bootstrap, home.topic).delete_before(2, partition=1)
+    WrittenTopic(kafka_bootstrap, home.topic).delete_before(2, partition=1)
     assert 0 == headroom()
     home.execute(
         "UPDATE tallyweir.partition_progress SET next_offset = 3 WHERE partition = 1"

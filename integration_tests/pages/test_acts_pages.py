@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 
 from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.harness.readings import Sent
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from services.monitor.application import PAGE
 from services.monitor.tokens import PAGE_TOKENS, Role, make_token
@@ -57,7 +57,7 @@ def acting(
     tmp_path: Path,
 ) -> Iterator[_Monitor]:
     """Two dead letters, of which the topic still has the records."""
-    log = TopicLog(kafka_bootstrap, topic)
+    log = WrittenTopic(kafka_bootstrap, topic)
     log.create(1)
     log.send(
         [

@@ -14,10 +14,10 @@ from integration_tests.harness.discarded_fork import FORK, add_own_tables, fork
 from integration_tests.harness.page_asker import ActDialog, PageAsker, asking
 from integration_tests.harness.postgres_driver import query
 from integration_tests.harness.readings import Sent
-from integration_tests.harness.topic_log import TopicLog
 from integration_tests.harness.whole_database import read_database
+from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, TOPIC, LedgerScenario
-from services.kafka.topic_log import TopicLog as KafkaLog
+from services.kafka.topic_log import TopicLog
 from services.monitor.tokens import Role
 
 _STEERING = f"{PIPELINE}/steering"
@@ -32,12 +32,12 @@ def asker(
     tmp_path: Path,
 ) -> Iterator[PageAsker]:
     """A pipeline of one batch, whose topic is there, and its fork."""
-    log = TopicLog(kafka_bootstrap, TOPIC)
+    log = WrittenTopic(kafka_bootstrap, TOPIC)
     log.create(1)
     log.send([Sent(value=b"%d" % number) for number in range(4)])
     LedgerScenario(connection=connection).register(p0=0).publish({0: "CCCD"})
     add_own_tables(connection)
-    ((_, topic),) = KafkaLog(kafka_bootstrap, TOPIC).read_positions().items()
+    ((_, topic),) = TopicLog(kafka_bootstrap, TOPIC).read_positions().items()
     connection.execute(
         "UPDATE tallyweir.partition_progress SET topic_id = %s", (topic.topic_id,)
     )

@@ -17,11 +17,11 @@ from integration_tests.harness.page_asker import ActDialog, PageAsker, asking
 from integration_tests.harness.postgres_cluster import await_row
 from integration_tests.harness.postgres_driver import PostgresDriver, query
 from integration_tests.harness.readings import Sent
-from integration_tests.harness.topic_log import TopicLog
 from integration_tests.harness.versioned_windows import FIRST, SECOND, change, publish
 from integration_tests.harness.whole_database import read_database
+from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, TOPIC, LedgerScenario
-from services.kafka.topic_log import TopicLog as KafkaLog
+from services.kafka.topic_log import TopicLog
 from services.monitor.tokens import Role
 from sinks.protocol.offsets import TopicPartition
 
@@ -56,14 +56,14 @@ def steered(
     tmp_path: Path,
 ) -> Iterator[_Steered]:
     """Three batches of twelve records, of fifteen that the topic has."""
-    log = TopicLog(kafka_bootstrap, TOPIC)
+    log = WrittenTopic(kafka_bootstrap, TOPIC)
     log.create(1)
     log.send([Sent(value=b"%d" % number) for number in range(_RECORDS)])
     scenario = LedgerScenario(connection=connection).register(p0=0)
     for fates in ("CCCD", "CLFEC", "CCX"):
         scenario.publish({0: fates})
     add_windows(connection)
-    (place,) = KafkaLog(kafka_bootstrap, TOPIC).read_positions().items()
+    (place,) = TopicLog(kafka_bootstrap, TOPIC).read_positions().items()
     assert place[0] == TopicPartition(TOPIC, 0)
     connection.execute(
         "UPDATE tallyweir.partition_progress SET topic_id = %s", (place[1].topic_id,)
@@ -223,7 +223,7 @@ def test_a_version_is_rolled_back_by_the_verdict_of_plan(
     page: Page, home_dsn: str, kafka_bootstrap: str, tmp_path: Path
 ) -> None:
     """The versions are listed with what going back would mean."""
-    log = TopicLog(kafka_bootstrap, "numbers")
+    log = WrittenTopic(kafka_bootstrap, "numbers")
     log.create(1)
     publish(PostgresDriver(dsn=home_dsn, layout=FIRST), 0, 3, [3])
     change(home_dsn, SECOND)

@@ -16,7 +16,7 @@ import pytest
 
 from integration_tests.harness.command import run_command
 from integration_tests.harness.shown_rows import show_rows
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from services.local.datasets.flights import read_file
 from services.local.embedded.state_directory import (
     ROOT,
@@ -91,7 +91,7 @@ def test_each_flight_has_what_the_files_say_of_it(
         page = (ROOT / "docs" / "departures.md").read_text("utf-8")
         for query in (_SHOWN, _SHOWN_HOURS):
             assert show_rows(connection, query) in page
-    TopicLog(kafka_bootstrap, "flight-departures").delete()
+    WrittenTopic(kafka_bootstrap, "flight-departures").delete()
 
 
 def _expected() -> Iterator[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from integration_tests.harness.command import run_command
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     share_fetched,
@@ -227,7 +227,7 @@ def test_a_template_counts_its_made_up_events_once(
         assert not verify(connection, name).failed
     # Two templates read the same topic, and the broker is that of all tests.
     (topic,) = read_source_section(read_template(name).file).topics
-    TopicLog(kafka_bootstrap, topic).delete()
+    WrittenTopic(kafka_bootstrap, topic).delete()
 
 
 def _sorted(connection: psycopg.Connection[Any], query: str) -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from integration_tests.harness.readings import Sent
-from integration_tests.harness.topic_log import TopicLog as WrittenTopic
+from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from services.cli.app import build_app
 from services.kafka.open_transactions import find_held_back

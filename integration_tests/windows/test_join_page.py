@@ -10,7 +10,7 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import NOON, Sent, write_contract
-from integration_tests.harness.topic_log import TopicLog
+from integration_tests.harness.written_topic import WrittenTopic
 from schemas.codec import encode
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -64,7 +64,7 @@ def test_the_page_shows_the_rows_that_its_events_make(
                 ],
             },
         )
-        log = TopicLog(kafka_bootstrap, f"{world.topic.name}-{number}")
+        log = WrittenTopic(kafka_bootstrap, f"{world.topic.name}-{number}")
         log.create(1)
         text = re.sub(rf"(?<![-\w]){topic}\b", log.name, text)
         records = []

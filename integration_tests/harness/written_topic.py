@@ -19,7 +19,7 @@ _DEADLINE_S = 60.0
 _T = TypeVar("_T")
 
 
-class TopicLog:
+class WrittenTopic:
     """A topic that the test makes, fills, and takes away again."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
