@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from services.cli.rendering import render_error
+from services.local.embedded.state_directory import is_checkout
 from sinks.protocol.errors import ConfigurationError
 
 # Each module has ``register(app)``. All modules load at every start, so they import
@@ -55,9 +56,12 @@ COMMAND_MODULES = (
     "services.cli.dev.bench",
     "services.cli.dev.chaos",
     "services.cli.dev.chaos_templates",
-    "services.cli.dev.images",
     "services.cli.servers.kafka_access",
     "services.cli.doctor.doctor",
+)
+#: They work on the repository, so that only a checkout has them.
+CHECKOUT_MODULES = (
+    "services.cli.dev.images",
     "services.cli.dev.sbom",
     "services.cli.dev.suite",
 )
@@ -84,7 +88,8 @@ def build_app() -> typer.Typer:
     ) -> None:
         pass
 
-    for module in COMMAND_MODULES:
+    own = CHECKOUT_MODULES if is_checkout() else ()
+    for module in (*COMMAND_MODULES, *own):
         importlib.import_module(module).register(app)
     return app
 

@@ -1,14 +1,20 @@
-"""Runs Jupyter in an environment of its own, whose kernels also find our packages."""
+"""Runs Jupyter with kernels that find our packages.
+
+A checkout has it in an environment of its own; where pip has installed Tallyweir, it is
+in the same environment, as the extra ``notebook``.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
+from services.local.embedded.extras import package_folder
 from services.local.embedded.servers import embedded_postgres
-from services.local.embedded.state_directory import state_directory
+from services.local.embedded.state_directory import is_checkout, state_directory
 from services.local.embedded.virtual_environment import NOTEBOOK_LOCK, install
 from services.process.endpoints import Endpoints, child_environment
 from sinks.settings import SCRATCH_DSN_VARIABLE
@@ -17,11 +23,15 @@ _ROOT = 0
 
 
 def install_jupyter() -> Path:
-    """Install Jupyter if it is missing; return the environment's Python.
+    """Return the Python that has Jupyter; a checkout installs it if it is missing.
 
     Raises:
         SetUpError: pip failed.
+        ConfigurationError: ``PACKAGE_MISSING``.
     """
+    if not is_checkout():
+        package_folder("jupyterlab")
+        return Path(sys.executable)
     # Resolve links, which tests use here: Python makes no environment through one.
     environment = (state_directory() / "notebook").resolve()
     install(NOTEBOOK_LOCK, venv=environment)

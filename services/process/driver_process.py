@@ -22,7 +22,6 @@ from typing import Any, Self
 
 import psutil
 
-from services.local.embedded.state_directory import ROOT
 from sinks.protocol.errors import FatalError
 
 #: A driver takes about ten seconds to its first batch, on a busy machine longer.
@@ -54,7 +53,6 @@ class DriverProcess:
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "spark_jobs", str(pipeline_file)],
-            cwd=ROOT,
             env={**environment, "TALLYWEIR_LOG_LEVEL": "debug"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

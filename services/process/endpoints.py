@@ -18,6 +18,7 @@ from services.local.embedded.java import java_home
 from services.local.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
+    is_checkout,
     state_directory,
 )
 from sinks.protocol.errors import ConfigurationError
@@ -208,11 +209,11 @@ def _pointed_at(endpoints: Endpoints, environment: dict[str, str]) -> dict[str, 
 
 
 def _own_environment() -> dict[str, str]:
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return dict(os.environ) | {
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, paths))),
-        STATE_DIRECTORY_VARIABLE: str(state_directory()),
-    }
+    environment = dict(os.environ) | {STATE_DIRECTORY_VARIABLE: str(state_directory())}
+    if is_checkout():
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
+    return environment
 
 
 def spark_environment() -> dict[str, str]:
@@ -247,7 +248,9 @@ def shown_dsn(dsn: str) -> str:
 
 
 def launcher() -> str:
-    """The launcher's path, as the user can type it in the current directory."""
+    """The command that the user can type in the current directory."""
+    if not is_checkout():
+        return "tallyweir"
     path = ROOT / "tallyweir"
     return "./tallyweir" if Path.cwd() == ROOT else str(path)
 

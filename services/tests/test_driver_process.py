@@ -32,7 +32,7 @@ time.sleep(600)
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """An environment in which ``python -m spark_jobs`` is the stand-in."""
     (tmp_path / "spark_jobs.py").write_text(STAND_IN)
-    monkeypatch.setattr(driver_process, "ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(driver_process, "_LEAVE_TIMEOUT_S", 0.2)
     return {**os.environ, "PYTHONPATH": "", "CODE": "0"}
 

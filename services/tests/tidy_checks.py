@@ -47,6 +47,7 @@ NOT_CODES = {
     *("BLOCK_START", "L_BRACE", "L_BRACKET", "L_PAREN"),  # tokens of sqlglot
     *("RAW_STRING", "R_BRACKET", "R_PAREN"),  # as above
     *("JAVA_HOME", "NO_COLOR", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"),
+    "XDG_DATA_HOME",
     "PYSPARK_SUBMIT_ARGS",
     *("TASK_PUT", "VALUE_CONVERTER"),  # stages of Kafka Connect
     "DEBIAN_FRONTEND",

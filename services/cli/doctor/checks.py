@@ -20,7 +20,7 @@ from services.cli.doctor.database_checks import check_database, check_names, rea
 from services.local.embedded.jars import JAR_LOCK, locked_jars, verify_jar
 from services.local.embedded.java import find_java, java_version
 from services.local.embedded.servers import embedded_kafka, embedded_postgres
-from services.local.embedded.state_directory import state_directory
+from services.local.embedded.state_directory import is_checkout, state_directory
 from services.local.embedded.virtual_environment import RUNTIME_LOCK, is_installed
 from services.process.endpoints import (
     KAFKA_VARIABLE,
@@ -41,7 +41,9 @@ _BYTES_PER_GIB = 1024**3
 
 def all_checks(alert_rules: Path | None) -> Iterator[Check]:
     """Do all checks, cheapest first; a failed check does not stop the others."""
-    for check in (_python, _lock, _java, _jars, _disk):
+    # Only a checkout has an environment of its own.
+    locks = (_lock,) if is_checkout() else ()
+    for check in (_python, *locks, _java, _jars, _disk):
         yield _guarded(check.__name__.strip("_"), check)
     yield _guarded("kafka", _kafka)
     yield from _postgres()

@@ -47,6 +47,9 @@ def ingest(
     in the file that TALLYWEIR_INGEST_KEYS_FILE names; see ingest-keys. SIGTERM and
     Ctrl-C drain: what is in flight is answered first. docs/ingest.md has the rest.
     """
+    from services.local.embedded.extras import package_folder
+
+    package_folder("cloudevents")
     from services.ingest.key_file import KEYS_FILE_VARIABLE, KeyFile
     from services.ingest.served_topics import read_served_topics
     from services.ingest.server import serve

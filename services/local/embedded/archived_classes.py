@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from services.local.embedded.extras import package_folder
 from services.local.embedded.java import find_java
-from services.local.embedded.state_directory import ROOT, exclusive, state_directory
+from services.local.embedded.state_directory import exclusive, state_directory
 
 _TIMEOUT_S = 300
 
@@ -47,7 +47,7 @@ def _make(archive: Path, environment: Mapping[str, str]) -> None:
     try:
         subprocess.run(
             [sys.executable, "-m", "spark_jobs.engine.class_archive", str(partial)],
-            cwd=ROOT,
+            cwd=archive.parent,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -68,10 +68,7 @@ def _make(archive: Path, environment: Mapping[str, str]) -> None:
 
 def _fingerprint() -> str:
     """Hash what an archive depends on: this Java, this Spark, and their paths."""
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    jars = Path(spec.origin).parent / "jars"
+    jars = package_folder("pyspark") / "jars"
     java = find_java().resolve()
     parts = (java, java.stat().st_mtime_ns, jars, jars.stat().st_mtime_ns)
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:12]

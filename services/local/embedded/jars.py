@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from services.local.embedded.extras import package_folder
 from services.local.embedded.java import find_java
 from services.local.embedded.state_directory import ROOT, exclusive, state_directory
 from sinks.protocol.errors import ConfigurationError, RetryableError
@@ -197,11 +197,7 @@ def _ivy_command(jars: list[Jar], work: Path, out: Path) -> list[str]:
         '<ivy-module version="2.0"><info organisation="tallyweir" module="jars"/>'
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
-    # Find pyspark without importing it: only spark_jobs may import it.
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    ivy = next((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    ivy = next((package_folder("pyspark") / "jars").glob("ivy-*.jar"))
     return [
         *(str(find_java()), "-jar", str(ivy), "-ivy", str(work / "ivy.xml")),
         *("-retrieve", f"{out}/[artifact]-[revision].[ext]", "-types", "jar", "bundle"),

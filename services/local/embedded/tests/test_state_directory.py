@@ -78,12 +78,28 @@ def test_the_state_directory_is_for_this_user_alone(
     """Also one that a former version made for everybody."""
     monkeypatch.delenv(STATE_DIRECTORY_VARIABLE, raising=False)
     monkeypatch.setattr(module, "ROOT", tmp_path)
+    (tmp_path / "pyproject.toml").touch()
     former = tmp_path / ".tallyweir"
     former.mkdir(mode=0o755)
     assert state_directory() == former
     assert _mode(former) == 0o700
     monkeypatch.setenv(STATE_DIRECTORY_VARIABLE, str(tmp_path / "new"))
     assert _mode(state_directory()) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("data", "data"), ("", "home/.local/share")]
+)
+def test_an_installed_copy_keeps_its_state_in_the_users_data_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, expected: str
+) -> None:
+    """Nothing that it writes lies among installed packages."""
+    monkeypatch.delenv(STATE_DIRECTORY_VARIABLE, raising=False)
+    monkeypatch.setattr(module, "ROOT", tmp_path / "site-packages" / "tallyweir")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / given) if given else "relative")
+    assert tmp_path / expected / "tallyweir" == state_directory()
+    assert not (tmp_path / "site-packages").exists()
 
 
 def test_a_directory_that_somebody_names_stays_as_it_is(
