@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import importlib
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,8 +38,19 @@ def _sizes(text: str) -> str:
     return text
 
 
-#: Column names and rows of a table.
-_Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+#: The module of each study, by the name of its command.
+_STUDIES: Mapping[str, str] = {
+    "throughput": "throughput",
+    "latency": "latency",
+    "guarantees": "guarantees",
+    "cost": "cost",
+    "scale": "scale",
+    "windows": "windows",
+    "joins": "joins",
+    "dedup": "catalog.dedup",
+    "full-catalog": "catalog.full_catalog",
+    "soak": "soak.soak",
+}
 
 _Events = Annotated[int, typer.Option(min=300_000, help="Events of each round.")]
 _WithPeers = Annotated[
@@ -64,16 +76,12 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
         epilog=example("tallyweir bench throughput --json"),
     )
-    bench.command(epilog=example("tallyweir bench throughput --json"))(throughput)
-    bench.command(epilog=example("tallyweir bench latency --json"))(latency)
-    bench.command(epilog=example("tallyweir bench guarantees --json"))(guarantees)
-    bench.command(epilog=example("tallyweir bench cost --json"))(cost)
-    bench.command(epilog=example("tallyweir bench scale --json"))(scale)
-    bench.command(epilog=example("tallyweir bench windows --json"))(windows)
-    bench.command(epilog=example("tallyweir bench joins --json"))(joins)
-    bench.command(epilog=example("tallyweir bench dedup --json"))(dedup)
-    bench.command(epilog=example("tallyweir bench full-catalog --json"))(full_catalog)
-    bench.command(epilog=example("tallyweir bench soak --json"))(soak)
+    for command in (
+        *(throughput, latency, guarantees, cost, scale, windows, joins),
+        *(dedup, full_catalog, soak),
+    ):
+        name = command.__name__.replace("_", "-")
+        bench.command(name, epilog=example(f"tallyweir bench {name} --json"))(command)
     app.add_typer(bench)
 
 
@@ -85,13 +93,13 @@ def throughput(
     plot: _Plot = None,
 ) -> None:
     """Events per second with deduplication, beside Flink, Spark and Quix."""
-    from services.dev.bench.throughput import measure_throughput
-
-    _show(
+    _measure(
         "throughput",
-        measure_throughput(events=events, seed=seed, with_peers=with_peers, say=note),
+        plot,
         as_json=as_json,
-        plot=plot,
+        events=events,
+        seed=seed,
+        with_peers=with_peers,
     )
 
 
@@ -103,14 +111,7 @@ def latency(
     plot: _Plot = None,
 ) -> None:
     """Milliseconds from a producer's send to the row in Postgres, at a steady rate."""
-    from services.dev.bench.latency import measure_latency
-
-    _show(
-        "latency",
-        measure_latency(rate=rate, seconds=seconds, seed=seed, say=note),
-        as_json=as_json,
-        plot=plot,
-    )
+    _measure("latency", plot, as_json=as_json, rate=rate, seconds=seconds, seed=seed)
 
 
 def guarantees(
@@ -121,13 +122,13 @@ def guarantees(
     plot: _Plot = None,
 ) -> None:
     """What each guarantee costs: once by ID, once by offset, at least once."""
-    from services.dev.bench.guarantees import measure_guarantees
-
-    _show(
+    _measure(
         "guarantees",
-        measure_guarantees(events=events, seed=seed, with_peers=with_peers, say=note),
+        plot,
         as_json=as_json,
-        plot=plot,
+        events=events,
+        seed=seed,
+        with_peers=with_peers,
     )
 
 
@@ -138,14 +139,7 @@ def cost(
     plot: _Plot = None,
 ) -> None:
     """Processor seconds of each part, and bytes of Postgres' log, by event."""
-    from services.dev.bench.cost import measure_cost
-
-    _show(
-        "cost",
-        measure_cost(events=events, seed=seed, say=note),
-        as_json=as_json,
-        plot=plot,
-    )
+    _measure("cost", plot, as_json=as_json, events=events, seed=seed)
 
 
 def scale(
@@ -157,10 +151,7 @@ def scale(
     plot: _Plot = None,
 ) -> None:
     """How cost grows with slots, partitions, databases, branches, bytes and keys."""
-    from services.dev.bench.scale import measure_scale, scale_tables
-
-    figures = measure_scale(events=events, seed=seed, say=note)
-    _show("scale", figures, as_json=as_json, plot=plot, tables=scale_tables)
+    _measure("scale", plot, as_json=as_json, events=events, seed=seed)
 
 
 def windows(
@@ -170,14 +161,7 @@ def windows(
     plot: _Plot = None,
 ) -> None:
     """Windowed counts, beside Spark's own in the same run."""
-    from services.dev.bench.windows import measure_windows
-
-    _show(
-        "windows",
-        measure_windows(events=events, seed=seed, say=note),
-        as_json=as_json,
-        plot=plot,
-    )
+    _measure("windows", plot, as_json=as_json, events=events, seed=seed)
 
 
 def joins(
@@ -187,14 +171,7 @@ def joins(
     plot: _Plot = None,
 ) -> None:
     """Pairs of two topics' events, beside Spark's own join in the same run."""
-    from services.dev.bench.joins import measure_joins
-
-    _show(
-        "joins",
-        measure_joins(events=events, seed=seed, say=note),
-        as_json=as_json,
-        plot=plot,
-    )
+    _measure("joins", plot, as_json=as_json, events=events, seed=seed)
 
 
 def dedup(
@@ -211,14 +188,8 @@ def dedup(
     plot: _Plot = None,
 ) -> None:
     """What the seen-ID catalog costs by its size."""
-    from services.dev.bench.catalog.dedup import dedup_tables, measure_dedup
-
-    figures = measure_dedup(
-        sizes=[int(size) for size in ids.split(",")],
-        seed=seed,
-        say=note,
-    )
-    _show("dedup", figures, as_json=as_json, plot=plot, tables=dedup_tables)
+    sizes = [int(size) for size in ids.split(",")]
+    _measure("dedup", plot, as_json=as_json, sizes=sizes, seed=seed)
 
 
 def full_catalog(
@@ -232,13 +203,7 @@ def full_catalog(
     plot: _Plot = None,
 ) -> None:
     """Events per second with a full catalog of seen IDs, beside an empty one."""
-    from services.dev.bench.catalog.full_catalog import measure_full_catalog
-    from services.dev.bench.catalog.full_catalog_tables import full_catalog_tables
-
-    figures = measure_full_catalog(ids=ids, events=events, seed=seed, say=note)
-    _show(
-        "full-catalog", figures, as_json=as_json, plot=plot, tables=full_catalog_tables
-    )
+    _measure("full-catalog", plot, as_json=as_json, ids=ids, events=events, seed=seed)
 
 
 def soak(
@@ -248,31 +213,33 @@ def soak(
     plot: _Plot = None,
 ) -> None:
     """Memory, rate and catalog over time, at 80 % of what the pipeline sustains."""
-    from services.dev.bench.soak.soak import measure_soak, soak_tables
-
-    figures = measure_soak(minutes=minutes, seed=seed, say=note)
-    _show("soak", figures, as_json=as_json, plot=plot, tables=soak_tables)
+    _measure("soak", plot, as_json=as_json, minutes=minutes, seed=seed)
 
 
-def _show(
-    command: str,
-    figures: Mapping[str, Any],
-    *,
-    as_json: bool,
-    plot: Path | None,
-    tables: Callable[[Mapping[str, Any]], Sequence[_Table]] | None = None,
+def _measure(
+    command: str, plot: Path | None, *, as_json: bool, **options: object
 ) -> None:
-    """Draw, print and judge figures; people read the tables, if there are any."""
-    _draw(command, figures, plot)
+    """Run a study; draw, print and judge its figures.
+
+    A study is a module with ``measure``, which returns its figures, and if people
+    should read them as tables, ``tables``.
+    """
+    study = importlib.import_module(f"services.dev.bench.{_STUDIES[command]}")
+    figures: dict[str, Any] = study.measure(**options, say=note)
+    if plot is not None:
+        from services.dev.bench.plots import draw
+
+        plot.write_text(draw(command, figures), "utf-8")
+        note(f"wrote {plot}")
     if as_json:
         say_json(figures)
-    elif tables is None:
-        for name, figure in figures.items():
-            say(f"{name}: {figure}")
-    else:
-        for columns, rows in tables(figures):
+    elif hasattr(study, "tables"):
+        for columns, rows in study.tables(figures):
             say_table(columns, rows)
             say("")
+    else:
+        for name, figure in figures.items():
+            say(f"{name}: {figure}")
     _end(figures)
 
 
@@ -280,12 +247,3 @@ def _end(figures: Mapping[str, object]) -> None:
     """Exit with an error if some part of the run has no figure."""
     if figures.get("failed"):
         raise typer.Exit(FatalError.exit_code)
-
-
-def _draw(command: str, figures: Mapping[str, object], plot: Path | None) -> None:
-    if plot is None:
-        return
-    from services.dev.bench.plots import draw
-
-    plot.write_text(draw(command, figures), "utf-8")
-    note(f"wrote {plot}")

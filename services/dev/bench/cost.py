@@ -66,9 +66,7 @@ class Spent:
     at: float
 
 
-def measure_cost(
-    *, events: int, seed: int, say: Callable[[str], None]
-) -> dict[str, object]:
+def measure(*, events: int, seed: int, say: Callable[[str], None]) -> dict[str, object]:
     """Measure the first and the last of four rounds of ``events`` each.
 
     Raises:

@@ -48,7 +48,7 @@ VARIANTS: Mapping[str, Mapping[str, object]] = {
 }
 
 
-def measure_guarantees(
+def measure(
     *, events: int, seed: int, with_peers: bool, say: Callable[[str], None]
 ) -> dict[str, object]:
     """Measure each variant over four rounds of ``events``, in turns.

@@ -45,9 +45,7 @@ SELECT
 """
 
 
-def measure_joins(
-    *, events: int, seed: int, say: Callable[[str], None]
-) -> dict[str, object]:
+def measure(*, events: int, seed: int, say: Callable[[str], None]) -> dict[str, object]:
     """Measure the product and its peer over two rounds of ``events`` each.
 
     Raises:

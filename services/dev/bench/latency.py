@@ -76,7 +76,7 @@ class _Load:
     seen: list[tuple[int, int, float]] = field(default_factory=list)
 
 
-def measure_latency(
+def measure(
     *, rate: int, seconds: int, seed: int, say: Callable[[str], None]
 ) -> dict[str, object]:
     """Measure ``rate`` events per second for ``seconds``.

@@ -115,9 +115,7 @@ WORKLOADS = frozenset(
 )
 
 
-def measure_scale(
-    *, events: int, seed: int, say: Callable[[str], None]
-) -> dict[str, object]:
+def measure(*, events: int, seed: int, say: Callable[[str], None]) -> dict[str, object]:
     """Measure every point of every axis over two rounds of ``events`` each.
 
     Raises:
@@ -149,7 +147,7 @@ def measure_scale(
     }
 
 
-def scale_tables(
+def tables(
     figures: Mapping[str, Any],
 ) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
     """Return the table to print: a row for each point."""

@@ -101,7 +101,7 @@ _PEERS: Mapping[str, _Peer] = {
 }
 
 
-def measure_throughput(
+def measure(
     *, events: int, seed: int, with_peers: bool, say: Callable[[str], None]
 ) -> dict[str, object]:
     """Measure the product and its peers over four rounds of ``events`` each.

@@ -45,9 +45,7 @@ class StateSize:
     bytes: int
 
 
-def measure_windows(
-    *, events: int, seed: int, say: Callable[[str], None]
-) -> dict[str, object]:
+def measure(*, events: int, seed: int, say: Callable[[str], None]) -> dict[str, object]:
     """Measure the product and its peer over two rounds of ``events`` each.
 
     Raises:

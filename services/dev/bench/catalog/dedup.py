@@ -79,9 +79,7 @@ class _World:
         return figures
 
 
-def measure_dedup(
-    *, sizes: Sequence[int], seed: int, say: Callable[[str], None]
-) -> Figures:
+def measure(*, sizes: Sequence[int], seed: int, say: Callable[[str], None]) -> Figures:
     """Measure the catalog at each size, the smallest first.
 
     Raises:
@@ -183,7 +181,7 @@ def growth(points: Sequence[Figures]) -> Figures:
     return {"tallyweir": ours}
 
 
-def dedup_tables(
+def tables(
     figures: Mapping[str, Any],
 ) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
     """Return tables to print: cost, space and filters by size."""

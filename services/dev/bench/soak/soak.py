@@ -224,7 +224,7 @@ class _Soak:
         return int(read), int(committed), int(repeats)
 
 
-def measure_soak(
+def measure(
     *, minutes: float, seed: int, say: Callable[[str], None]
 ) -> dict[str, object]:
     """Hold a load for ``minutes``, and compare its first third with its last.
@@ -368,7 +368,7 @@ def _too_slow(read: int) -> FatalError:
     )
 
 
-def soak_tables(
+def tables(
     figures: Mapping[str, Any],
 ) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
     """Return tables to print: both thirds, the bars, and the run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.dev.bench.catalog.dedup import dedup_tables, growth
+from services.dev.bench.catalog.dedup import growth, tables
 
 
 def _point(ids: int, *, probe: float, append: float) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def test_growth_is_from_the_smallest_size_to_the_largest() -> None:
 
 def test_the_tables_have_a_row_for_each_size() -> None:
     """The wait is the longer one."""
-    costs, rooms, filters = dedup_tables({"points": _POINTS})
+    costs, rooms, filters = tables({"points": _POINTS})
 
     assert ("1,000,000", "0.080", "0.50", "7.25") == costs[1][0]
     assert ("100,000,000", "0.100", "0.70", "7.25") == costs[1][2]

@@ -14,8 +14,8 @@ from services.dev.bench.catalog.full_catalog import (
     figures_of,
     fill_batch,
     fill_times,
+    tables,
 )
-from services.dev.bench.catalog.full_catalog_tables import full_catalog_tables
 from services.dev.bench.world.measured_processes import Resident
 from services.dev.bench.world.rates import Rates
 from services.local.datasets.page_views import EVENTS_PER_SECOND, FIRST_VIEW_MICROS
@@ -97,7 +97,7 @@ def test_the_bars_are_held_by_medians_over_the_turns() -> None:
 
 def test_the_table_has_each_turn_and_says_which_bar_holds() -> None:
     """Two lines a turn, and two for the medians."""
-    measured, bars = full_catalog_tables({"ids": 10**8, **figures_of(_TURNS)})
+    measured, bars = tables({"ids": 10**8, **figures_of(_TURNS)})
     assert 2 * 4 == len(measured[1])
     assert (2, "100,000,000", "70", "180", "11.0", "1,000", 0.7, 0.9) == measured[1][3]
     assert ("median", "none", "100", "200", "7.0", "1,000", "", "") == measured[1][6]

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from services.dev.bench.scale import AXES, BASE, scale_tables, workload_at
+from services.dev.bench.scale import AXES, BASE, tables, workload_at
 
 
 @pytest.mark.parametrize("axis", AXES)
@@ -36,7 +36,7 @@ def test_the_table_has_a_row_for_each_point() -> None:
         "shuffled_bytes_per_event": 0.0,
         "seconds_per_batch": {"plan": 0.1, "stage": 1.5, "publish": 0.25},
     }
-    ((columns, rows),) = scale_tables({"axes": {"window_keys": [point]}})
+    ((columns, rows),) = tables({"axes": {"window_keys": [point]}})
     ((*row,),) = rows
     assert len(columns) == len(row)
     assert ["window keys", "1,000,000", "105,232", "137,825", "8.90", 208, 0.0] == row[
