@@ -64,6 +64,7 @@ CHECKOUT_MODULES = (
     "services.cli.dev.images",
     "services.cli.dev.sbom",
     "services.cli.dev.suite",
+    "services.cli.dev.mutants",
 )
 
 

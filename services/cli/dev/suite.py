@@ -228,7 +228,7 @@ def _run(step: Step) -> int:
             raise StepSkippedError(reason)
     if not step.runs_spark:
         return _exit_code(command, os.environ)
-    with _temporary_state() as environment:
+    with temporary_state() as environment:
         return _exit_code(command, environment)
 
 
@@ -251,7 +251,7 @@ def _images() -> Iterator[None]:
 
 
 @contextmanager
-def _temporary_state() -> Iterator[dict[str, str]]:
+def temporary_state() -> Iterator[dict[str, str]]:
     """Provide an environment for Spark and servers; stop all servers at the end."""
     from services.local.embedded.kafka import EmbeddedKafka
     from services.local.embedded.postgres import EmbeddedPostgres

@@ -36,6 +36,19 @@ def test_the_last_entry_of_the_latest_bucket_stays(
     )
 
 
+def test_of_several_parts_the_latest_bucket_answers() -> None:
+    """Whichever part is searched last."""
+    parts = [
+        Columns.of_run(run_of([(5, 5)], bucket=bucket, payload_hash=payload_hash))
+        for bucket, payload_hash in ((3600, 1), (7200, 2))
+    ]
+    word = np.array([5], dtype=np.uint64)
+    for order in (parts, parts[::-1]):
+        found = SegmentView(parts=tuple(order), live_from_bucket=0).find(word, word)
+        assert [7200] == found.buckets.tolist()
+        assert [2] == found.payload_hashes.tolist()
+
+
 def test_searches_that_a_filter_did_not_spare_are_counted(tmp_path: Path) -> None:
     """Nearly none of new IDs, and each of those that are there."""
     rng = np.random.default_rng(20261125)
