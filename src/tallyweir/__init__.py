@@ -1,3 +1,105 @@
-"""Events from Kafka through Spark into Postgres, each counted exactly once."""
+"""Events from Kafka through Spark into Postgres, each counted exactly once.
+
+Python pipelines and notebooks import their names from here; docs/python.md describes
+them. A name loads its module when it is first used: every service and every task
+imports this package, and most of them need neither pipelines nor Spark.
+"""
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tallyweir.schemas.pipeline import (
+        Aggregate,
+        AggregateFunction,
+        AppendOutput,
+        AsOf,
+        DeadLetterLimit,
+        Deduplicate,
+        Early,
+        Enrichment,
+        Fixed,
+        Guarantee,
+        HeaderId,
+        JoinOutput,
+        JoinSide,
+        Late,
+        ListState,
+        MapState,
+        Monitoring,
+        OutboxOutput,
+        Output,
+        Panes,
+        Pipeline,
+        PipelineError,
+        Prediction,
+        Problem,
+        Reported,
+        Rule,
+        Session,
+        Sliding,
+        Source,
+        StatefulOutput,
+        Unmatched,
+        ValueState,
+        WindowOutput,
+        Within,
+        count,
+        each_session,
+        load_pipeline,
+        observe,
+        stateful,
+    )
+    from tallyweir.spark_jobs.notebook import open_slice
+
+__all__ = [
+    "Aggregate",
+    "AggregateFunction",
+    "AppendOutput",
+    "AsOf",
+    "DeadLetterLimit",
+    "Deduplicate",
+    "Early",
+    "Enrichment",
+    "Fixed",
+    "Guarantee",
+    "HeaderId",
+    "JoinOutput",
+    "JoinSide",
+    "Late",
+    "ListState",
+    "MapState",
+    "Monitoring",
+    "OutboxOutput",
+    "Output",
+    "Panes",
+    "Pipeline",
+    "PipelineError",
+    "Prediction",
+    "Problem",
+    "Reported",
+    "Rule",
+    "Session",
+    "Sliding",
+    "Source",
+    "StatefulOutput",
+    "Unmatched",
+    "ValueState",
+    "WindowOutput",
+    "Within",
+    "count",
+    "each_session",
+    "load_pipeline",
+    "observe",
+    "open_slice",
+    "stateful",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "spark_jobs.notebook" if name == "open_slice" else "schemas.pipeline"
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

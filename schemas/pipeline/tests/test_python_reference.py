@@ -5,11 +5,14 @@ from __future__ import annotations
 import enum
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
-from schemas import pipeline
+import tallyweir
 
-_PAGE = Path(__file__).parents[3] / "docs" / "python.md"
+_ROOT = Path(__file__).resolve().parents[3]
+_PAGE = _ROOT / "docs" / "python.md"
 _ROW = re.compile(r"^\| `(\w+)` \| `(.+?)` \| (.*?)\| .+ \|$", re.MULTILINE)
 
 
@@ -21,14 +24,14 @@ def _described() -> dict[str, str]:
 
 def test_every_public_name_is_described() -> None:
     """And no other."""
-    assert sorted(_described()) == sorted(pipeline.__all__)
+    assert sorted(_described()) == sorted(tallyweir.__all__)
 
 
 def test_parameters_are_those_of_the_code() -> None:
     """Names, types, order, and which of them may be left out."""
     described, real = {}, {}
     for name, text in _described().items():
-        one = getattr(pipeline, name)
+        one = getattr(tallyweir, name)
         if isinstance(one, type) and issubclass(one, enum.Enum):
             described[name] = re.findall(r"`(\w+)`", text.partition("Members: ")[2])
             real[name] = [member.name for member in one]
@@ -43,3 +46,22 @@ def test_parameters_are_those_of_the_code() -> None:
                 for p in inspect.signature(one).parameters.values()
             ]
     assert described == real
+
+
+def test_the_package_loads_nothing_before_a_name_is_used() -> None:
+    """Services have neither Arrow nor Spark, and each of their modules imports it."""
+    program = "import sys, tallyweir; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(_ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {name for name in done.stdout.split() if name.startswith("tallyweir.")}
+    assert loaded == set()
+
+
+def test_a_name_that_is_not_public_is_no_attribute() -> None:
+    """As of any other module, so that hasattr works."""
+    assert not hasattr(tallyweir, "AppendedOutput")
