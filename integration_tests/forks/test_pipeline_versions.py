@@ -38,7 +38,7 @@ from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.outputs.window_aggregates import AggregateFunction
 from sinks.postgres.outputs.window_kinds import SessionWindows
 from sinks.postgres.versions.version_claim import describe_layout
-from sinks.postgres.versions.version_plan import Verdict
+from sinks.postgres.versions.version_plan import PlanVerdict
 from sinks.protocol.errors import ConfigurationError, FencedError
 
 _SIZE = timedelta(seconds=SIZE_S)
@@ -198,7 +198,7 @@ def test_a_dry_run_does_all_of_it_and_takes_it_back(home_dsn: str) -> None:
     assert FIRST is layout_in_force(home_dsn)
     with psycopg.connect(home_dsn) as home:
         plan = steering.plan_update(home, PIPELINE, describe_layout(SECOND))
-    assert Verdict.NEEDS_MIGRATION is plan.verdict
+    assert PlanVerdict.NEEDS_MIGRATION is plan.verdict
     assert changed.plan.ddl == plan.ddl
 
 
@@ -223,7 +223,7 @@ def test_a_plan_takes_no_table_for_missing_that_it_may_not_read(home_dsn: str) -
             home.execute("SET ROLE planner_of_less")
             home.commit()
             plan = steering.plan_update(home, PIPELINE, describe_layout(SECOND))
-        assert Verdict.NEEDS_MIGRATION is plan.verdict
+        assert PlanVerdict.NEEDS_MIGRATION is plan.verdict
     finally:
         execute(home_dsn, "DROP OWNED BY planner_of_less", "DROP ROLE planner_of_less")
 
@@ -316,7 +316,7 @@ def test_a_first_contract_that_was_wrong_is_mended_by_an_update(home_dsn: str) -
     )
     assert "UPDATE_NEEDED" == _refused(home_dsn, wanted)
     changed = change(home_dsn, wanted)
-    assert Verdict.NEEDS_MIGRATION is changed.plan.verdict
+    assert PlanVerdict.NEEDS_MIGRATION is changed.plan.verdict
     PostgresDriver(dsn=home_dsn, layout=wanted).append([("x",)])
     assert [("x",)] == query(home_dsn, "SELECT number FROM numbers")
     # From now on there are events that another contract would contradict.

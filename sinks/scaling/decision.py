@@ -99,7 +99,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class ScalingDecision:
     """The numbers from now on, their reason, and what they were decided from.
 
     Attributes:
@@ -132,7 +132,7 @@ class _Choice:
 
 def decide(
     bounds: Bounds, limits: Limits, seen: Sequence[Observation], former: Standing
-) -> Decision:
+) -> ScalingDecision:
     """Decide from the observations so far; the last one is of this moment.
 
     Args:
@@ -170,7 +170,7 @@ def decide(
         if choice is not None and choice.number != stood
     ]
     shown = (changed or told)[0]
-    return Decision(
+    return ScalingDecision(
         bounds=bounds,
         limits=limits,
         now=seen[-1],

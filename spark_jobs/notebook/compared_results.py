@@ -11,8 +11,8 @@ from typing import Any, Self
 import pandas as pd
 
 from sinks.postgres.audit.why.slice_results import (
-    Fate,
     Position,
+    RecordFate,
     SliceResults,
     TableRows,
 )
@@ -170,9 +170,9 @@ class _Pair:
         is_same = self.committed.definition_hash == self.dry.definition_hash
         return "" if is_same else "the pipeline has changed since its last driver"
 
-    def _committed_fate(self, at: Position) -> Fate:
+    def _committed_fate(self, at: Position) -> RecordFate:
         if self.committed is None:
-            return Fate(outcome="not read", why="the pipeline has never run")
+            return RecordFate(outcome="not read", why="the pipeline has never run")
         return self.committed.fate(at)
 
 
@@ -198,7 +198,7 @@ def _are_equal(one: object, other: object) -> bool:
     return one == other
 
 
-def _told(fate: Fate) -> str:
+def _told(fate: RecordFate) -> str:
     where = "" if fate.sequence is None else f" in batch {fate.sequence}"
     why = f": {fate.why}" if fate.why else ""
     return f"{fate.outcome}{where}{why}"

@@ -21,8 +21,8 @@ from sinks.protocol.offsets import TopicPartition
 from sinks.scaling.bounds import Bounds
 from sinks.scaling.decision import (
     LOWER_PAUSE_S,
-    Decision,
     Limits,
+    ScalingDecision,
     Standing,
     decide,
 )
@@ -246,7 +246,7 @@ class Scaler:
             connections=self._connections,
         )
 
-    def _tell(self, decision: Decision) -> None:
+    def _tell(self, decision: ScalingDecision) -> None:
         standing = decision.standing
         self._log.info(
             "scaling" if standing == decision.former else "scaled",

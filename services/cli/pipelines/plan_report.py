@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from services.cli.rendering import say, say_table
 from sinks.postgres.versions.pipeline_versions import PipelineVersion
-from sinks.postgres.versions.version_plan import Verdict, VersionPlan
+from sinks.postgres.versions.version_plan import PlanVerdict, VersionPlan
 
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
@@ -29,7 +29,11 @@ def say_plan(plan: VersionPlan) -> None:
         say_table(("OF", "STATE", "BECOMES", "WHY"), rows)
     for statement in plan.ddl:
         say(f"  SQL {' '.join(statement.split())}")
-    for verdict in (Verdict.INCOMPATIBLE, Verdict.NEEDS_MIGRATION, Verdict.COMPATIBLE):
+    for verdict in (
+        PlanVerdict.INCOMPATIBLE,
+        PlanVerdict.NEEDS_MIGRATION,
+        PlanVerdict.COMPATIBLE,
+    ):
         for finding in plan.of(verdict):
             code = f" {finding.code}" if finding.code else ""
             say(f"{verdict.value}{code}: {finding.subject}: {finding.saw}")

@@ -12,16 +12,16 @@ from services.operate.steering.versions_json import versions_json
 from sinks.postgres.versions.pipeline_versions import PipelineVersion
 from sinks.postgres.versions.version_plan import (
     Change,
-    Fate,
     Finding,
+    PlannedFate,
+    PlanVerdict,
     Reckoning,
     StateFate,
-    Verdict,
     VersionPlan,
 )
 
 _REFUSED = Finding(
-    verdict=Verdict.INCOMPATIBLE,
+    verdict=PlanVerdict.INCOMPATIBLE,
     code="WINDOW_CHANGED",
     subject="output by_page",
     saw="the kind or size of its windows changed.",
@@ -52,7 +52,10 @@ def _version(number: int) -> PipelineVersion:
 def test_a_plan_is_told_with_its_way_out(capsys: pytest.CaptureFixture[str]) -> None:
     """The verdict comes first, then what differs, what becomes of it, and why."""
     fate = StateFate(
-        subject="output by_page", state="windows", fate=Fate.LOST, why="It is so."
+        subject="output by_page",
+        state="windows",
+        fate=PlannedFate.LOST,
+        why="It is so.",
     )
     change = Change(
         kind="changed", what="output by_page: size", before="1 minute", after="1 hour"

@@ -15,7 +15,7 @@ from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.server.statements import load_statements
 from sinks.protocol.in_doubt import EpochClaim
 from sinks.scaling.bounds import NOT_SCALED, Bounds, Range
-from sinks.scaling.decision import Decision
+from sinks.scaling.decision import ScalingDecision
 
 _SQL = load_statements("sinks.postgres.ledger", "scaling.sql")
 _APPLICATION = "tallyweir scaling"
@@ -74,7 +74,7 @@ class ScalingRecord:
 
         return self._link.run("reading the last decision on scaling", read)
 
-    def record(self, claim: EpochClaim, decision: Decision) -> None:
+    def record(self, claim: EpochClaim, decision: ScalingDecision) -> None:
         """Record a decision, with the figures that it was made from.
 
         Raises:

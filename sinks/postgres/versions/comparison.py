@@ -21,11 +21,11 @@ from sinks.postgres.versions.source_comparison import compare_source, reckon_ids
 from sinks.postgres.versions.table_columns import reckon_columns
 from sinks.postgres.versions.version_plan import (
     DescribedVersion,
-    Fate,
     Finding,
+    PlannedFate,
+    PlanVerdict,
     Reckoning,
     StateFate,
-    Verdict,
     VersionPlan,
 )
 from sinks.postgres.versions.window_comparison import compare_windows, drop_windows
@@ -99,7 +99,7 @@ def _unburdened(finding: Finding) -> Finding:
         return finding
     return replace(
         finding,
-        verdict=Verdict.NEEDS_MIGRATION,
+        verdict=PlanVerdict.NEEDS_MIGRATION,
         why="So far nothing but dead letters came of what was read.",
         fix="",
         code="",
@@ -130,7 +130,7 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
         return Reckoning(
             findings=(
                 Finding(
-                    verdict=Verdict.INCOMPATIBLE,
+                    verdict=PlanVerdict.INCOMPATIBLE,
                     code="TABLE_OWNED",
                     subject=subject,
                     saw=f"Table {table} belongs to pipeline {there.other_owner}.",
@@ -144,7 +144,7 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
         return Reckoning(
             findings=(
                 Finding(
-                    verdict=Verdict.INCOMPATIBLE,
+                    verdict=PlanVerdict.INCOMPATIBLE,
                     code="WINDOWS_LEFT_OPEN",
                     subject=subject,
                     saw=f"Table {table} has {there.open_rows} rows of windows that are "
@@ -162,7 +162,7 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
         return Reckoning(
             findings=(
                 Finding(
-                    verdict=Verdict.INCOMPATIBLE,
+                    verdict=PlanVerdict.INCOMPATIBLE,
                     code="TABLE_DIFFERS",
                     subject=subject,
                     saw=f"Table {table} exists, without {', '.join(missing)}.",
@@ -177,7 +177,7 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
     return Reckoning(
         findings=(
             Finding(
-                verdict=Verdict.COMPATIBLE,
+                verdict=PlanVerdict.COMPATIBLE,
                 subject=subject,
                 saw=f"Table {table} is written from now on.",
                 why="The driver makes it when it starts."
@@ -186,7 +186,9 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
             ),
         ),
         fates=(
-            StateFate(subject=subject, state="rows", fate=Fate.STARTS_EMPTY, why=why),
+            StateFate(
+                subject=subject, state="rows", fate=PlannedFate.STARTS_EMPTY, why=why
+            ),
         ),
     )
 
@@ -196,7 +198,7 @@ def _removed(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
     told = Reckoning(
         findings=(
             Finding(
-                verdict=Verdict.COMPATIBLE,
+                verdict=PlanVerdict.COMPATIBLE,
                 subject=f"output {table}",
                 saw=f"Table {table} is written no more.",
                 why="Its rows stay.",
@@ -216,7 +218,7 @@ def _of_another_kind(before: Mapping[str, Any], output: Mapping[str, Any]) -> Re
     return Reckoning(
         findings=(
             Finding(
-                verdict=Verdict.INCOMPATIBLE,
+                verdict=PlanVerdict.INCOMPATIBLE,
                 code="TABLE_DIFFERS",
                 subject=f"output {table}",
                 saw=f"{table} was an output of kind {before['kind']}, and is to be one "

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sinks.postgres.ledger.audited_pipeline import guarantee_of
-from sinks.postgres.versions.version_plan import Finding, Verdict
+from sinks.postgres.versions.version_plan import Finding, PlanVerdict
 from sinks.protocol.guarantee import Guarantee
 
 
@@ -28,7 +28,7 @@ def find_guarantee_raised(
     ):
         return
     yield Finding(
-        verdict=Verdict.INCOMPATIBLE,
+        verdict=PlanVerdict.INCOMPATIBLE,
         code="GUARANTEE_RAISED",
         subject="guarantee",
         saw="The pipeline has written at_least_once, and is now to write exactly_once.",

@@ -10,11 +10,11 @@ from psycopg import sql
 from sinks.postgres.ledger.output_kinds import JOIN
 from sinks.postgres.versions.holdings import Holdings
 from sinks.postgres.versions.version_plan import (
-    Fate,
     Finding,
+    PlannedFate,
+    PlanVerdict,
     Reckoning,
     StateFate,
-    Verdict,
 )
 
 #: Settings on which the events that a join keeps depend.
@@ -61,7 +61,7 @@ def compare_keyed(
     kept = holdings.table(table).keys
     if changed and kept:
         return Reckoning(findings=(_refused(table, changed, kept),))
-    fate = Fate.MIGRATED if wanted_version > version else Fate.KEPT
+    fate = PlannedFate.MIGRATED if wanted_version > version else PlannedFate.KEPT
     why = (
         f"Each value is migrated from version {version} when its key is read."
         if wanted_version > version
@@ -72,7 +72,7 @@ def compare_keyed(
         StateFate(
             subject=f"output {table}",
             state=f"state {name}",
-            fate=Fate.LOST if name in former else Fate.STARTS_EMPTY,
+            fate=PlannedFate.LOST if name in former else PlannedFate.STARTS_EMPTY,
             why="No function reads it any more."
             if name in former
             else "No event before the update has left anything in it.",
@@ -91,7 +91,7 @@ def drop_keyed(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
     return Reckoning(
         findings=(
             Finding(
-                verdict=Verdict.NEEDS_MIGRATION,
+                verdict=PlanVerdict.NEEDS_MIGRATION,
                 subject=f"output {table}",
                 saw=f"It keeps {kept} values and timers.",
                 why="They would not be read any more, so the update deletes them.",
@@ -101,7 +101,7 @@ def drop_keyed(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
             StateFate(
                 subject=f"output {table}",
                 state="state of keys",
-                fate=Fate.LOST,
+                fate=PlannedFate.LOST,
                 why="The output is removed.",
             ),
         ),
@@ -121,7 +121,7 @@ def drop_keyed(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
 
 def _refused(table: str, changed: list[str], kept: int) -> Finding:
     return Finding(
-        verdict=Verdict.INCOMPATIBLE,
+        verdict=PlanVerdict.INCOMPATIBLE,
         code="STATE_CHANGED",
         subject=f"output {table}",
         saw=f"{', '.join(changed)} changed, and {kept} values and timers are kept.",

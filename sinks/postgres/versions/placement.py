@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.versions.version_plan import Finding, Reckoning, Verdict
+from sinks.postgres.versions.version_plan import Finding, PlanVerdict, Reckoning
 
 
 def find_moved(stored: Mapping[str, Any], definition: Mapping[str, Any]) -> Reckoning:
@@ -26,7 +26,7 @@ def find_moved(stored: Mapping[str, Any], definition: Mapping[str, Any]) -> Reck
         table, place = output["table"], _place_of(output)
         if before.get(table, place) != place:
             finding = Finding(
-                verdict=Verdict.INCOMPATIBLE,
+                verdict=PlanVerdict.INCOMPATIBLE,
                 code="OUTPUT_MOVED",
                 subject=f"output {table}",
                 saw=f"{table} was written to {_text(before[table])}, and is now to be "

@@ -9,11 +9,11 @@ from sinks.postgres.versions.guarantee_change import find_guarantee_raised
 from sinks.postgres.versions.holdings import Holdings
 from sinks.postgres.versions.version_plan import (
     DescribedVersion,
-    Fate,
     Finding,
+    PlannedFate,
+    PlanVerdict,
     Reckoning,
     StateFate,
-    Verdict,
 )
 from sinks.protocol.catalog_limits import BUCKETS_MAX
 
@@ -36,11 +36,13 @@ def compare_source(former: DescribedVersion, wanted: DescribedVersion) -> Reckon
     if had - has:
         why += f"; {', '.join(sorted(had - has))} stays where it stands, unread"
     fates = [
-        StateFate(subject="source", state="offsets", fate=Fate.KEPT, why=f"{why}."),
+        StateFate(
+            subject="source", state="offsets", fate=PlannedFate.KEPT, why=f"{why}."
+        ),
         StateFate(
             subject="source",
             state="watermark",
-            fate=Fate.KEPT,
+            fate=PlannedFate.KEPT,
             why="It never goes back: with a longer delay it stands until event time "
             "has come so much further."
             if before.get("watermark_delay") != after.get("watermark_delay")
@@ -66,7 +68,7 @@ def reckon_ids(
     if had == has:
         if has is None:
             return None, Reckoning()
-        return ids_from_us, _ids(Fate.KEPT, "", "The horizon is the same.")
+        return ids_from_us, _ids(PlannedFate.KEPT, "", "The horizon is the same.")
     most_us = BUCKETS_MAX * holdings.bucket_seconds * 1_000_000
     if has is not None and has > max(most_us, had or 0):
         return ids_from_us, Reckoning(
@@ -76,7 +78,7 @@ def reckon_ids(
         ids_from_us, reckoning = (
             None,
             _ids(
-                Fate.LOST,
+                PlannedFate.LOST,
                 "IDs are noted no more.",
                 "Repeats count again; those that were dropped stay dropped.",
             ),
@@ -85,22 +87,22 @@ def reckon_ids(
         ids_from_us, reckoning = (
             None,
             _ids(
-                Fate.STARTS_EMPTY,
+                PlannedFate.STARTS_EMPTY,
                 "IDs are noted from now on.",
                 "Of earlier events no ID is known, so a repeat of one counts.",
             ),
         )
     elif has < had or watermark_us is None:
         reckoning = _ids(
-            Fate.KEPT,
+            PlannedFate.KEPT,
             "The horizon changes.",
             "Those behind it are forgotten, bucket by bucket.",
-            Verdict.COMPATIBLE,
+            PlanVerdict.COMPATIBLE,
         )
     else:
         ids_from_us = max(watermark_us - had, ids_from_us or watermark_us - had)
         reckoning = _ids(
-            Fate.KEPT,
+            PlannedFate.KEPT,
             "The horizon is longer.",
             "What was forgotten is not known again: events from before it stay expired "
             "until the longer horizon has come there.",
@@ -109,7 +111,10 @@ def reckon_ids(
 
 
 def _ids(
-    fate: Fate, saw: str, why: str, verdict: Verdict = Verdict.NEEDS_MIGRATION
+    fate: PlannedFate,
+    saw: str,
+    why: str,
+    verdict: PlanVerdict = PlanVerdict.NEEDS_MIGRATION,
 ) -> Reckoning:
     subject = "deduplicate"
     finding = Finding(verdict=verdict, subject=subject, saw=saw, why=why)
@@ -122,7 +127,7 @@ def _ids(
 def _too_many_buckets(horizon_us: int, bucket_seconds: int) -> Finding:
     buckets = horizon_us // 1_000_000 // bucket_seconds
     return Finding(
-        verdict=Verdict.INCOMPATIBLE,
+        verdict=PlanVerdict.INCOMPATIBLE,
         code="TOO_MANY_BUCKETS",
         subject="deduplicate",
         saw=f"The horizon is to be {horizon_us // 1_000_000} s, and the pipeline files "
@@ -150,7 +155,7 @@ def _unreadable(former: DescribedVersion, wanted: DescribedVersion) -> list[Find
     told = ", ".join(f"{name} (schema id {schema_id})" for schema_id, name in left)
     return [
         Finding(
-            verdict=Verdict.INCOMPATIBLE,
+            verdict=PlanVerdict.INCOMPATIBLE,
             code="CONTRACT_CHANGED",
             subject="source.schema",
             saw=f"Events written as {told} could not be read any more.",
@@ -168,7 +173,7 @@ def _another(name: str, had: object, has: object) -> Finding:
         "event_time": "Watermark, windows and seen IDs are filed by the former clock.",
     }[name]
     return Finding(
-        verdict=Verdict.INCOMPATIBLE,
+        verdict=PlanVerdict.INCOMPATIBLE,
         code="SOURCE_CHANGED",
         subject=f"source.{name}",
         saw=f"source.{name} was {had}, and is to be {has}.",

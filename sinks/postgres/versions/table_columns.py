@@ -10,7 +10,7 @@ from psycopg import sql
 
 from sinks.postgres.server.columns import table_identifier, type_name
 from sinks.postgres.versions.holdings import Holdings
-from sinks.postgres.versions.version_plan import Finding, Reckoning, Verdict
+from sinks.postgres.versions.version_plan import Finding, PlanVerdict, Reckoning
 
 
 def reckon_columns(
@@ -48,7 +48,7 @@ def reckon_columns(
         statements += [allow_null(table, name) for name in demanding]
     findings += [
         Finding(
-            verdict=Verdict.COMPATIBLE,
+            verdict=PlanVerdict.COMPATIBLE,
             subject=f"column {table}.{name}",
             saw="It is written no more.",
             why="The column stays, and is NULL in new rows.",
@@ -59,7 +59,7 @@ def reckon_columns(
     missing = [name for name in wanted if name not in there]
     findings += [
         Finding(
-            verdict=Verdict.NEEDS_MIGRATION,
+            verdict=PlanVerdict.NEEDS_MIGRATION,
             subject=f"column {table}.{name}",
             saw=f"The table has no column {name}.",
             why="It is added, and is NULL in the rows that are there.",
@@ -104,7 +104,7 @@ def allow_null(table: str, name: str) -> sql.Composed:
 def _of_an_empty_table(finding: Finding) -> Finding:
     return replace(
         finding,
-        verdict=Verdict.NEEDS_MIGRATION,
+        verdict=PlanVerdict.NEEDS_MIGRATION,
         why="The table is empty, so the column is changed.",
         fix="",
         code="",
@@ -117,7 +117,7 @@ def _elsewhere(
     return Reckoning(
         findings=tuple(
             Finding(
-                verdict=Verdict.NEEDS_MIGRATION,
+                verdict=PlanVerdict.NEEDS_MIGRATION,
                 subject=f"column {table}.{name}",
                 saw=f"{table} is in another database, and has no column {name}.",
                 why="The home's transaction does not reach it, so add the column "
@@ -131,7 +131,7 @@ def _elsewhere(
 
 def _retyped(table: str, name: str, had: str, has: str) -> Finding:
     return Finding(
-        verdict=Verdict.INCOMPATIBLE,
+        verdict=PlanVerdict.INCOMPATIBLE,
         code="TABLE_DIFFERS",
         subject=f"column {table}.{name}",
         saw=f"It was {had}, and is to be {has}.",
@@ -143,7 +143,7 @@ def _retyped(table: str, name: str, had: str, has: str) -> Finding:
 
 def _demanding(table: str, name: str) -> Finding:
     return Finding(
-        verdict=Verdict.INCOMPATIBLE,
+        verdict=PlanVerdict.INCOMPATIBLE,
         code="TABLE_DIFFERS",
         subject=f"column {table}.{name}",
         saw="It is written no more, and may not stay empty.",

@@ -29,7 +29,7 @@ class DescribedVersion:
     file_text: str | None = None
 
 
-class Verdict(Enum):
+class PlanVerdict(Enum):
     """Whether a version can follow another one, from good to bad."""
 
     COMPATIBLE = "compatible"
@@ -37,7 +37,7 @@ class Verdict(Enum):
     INCOMPATIBLE = "incompatible"
 
 
-class Fate(Enum):
+class PlannedFate(Enum):
     """The fate of something that a pipeline has kept."""
 
     KEPT = "kept"
@@ -65,7 +65,7 @@ class Finding:
         fix: The way out; empty if none is needed.
     """
 
-    verdict: Verdict
+    verdict: PlanVerdict
     subject: str
     saw: str
     why: str
@@ -79,7 +79,7 @@ class StateFate:
 
     subject: str
     state: str
-    fate: Fate
+    fate: PlannedFate
     why: str
 
 
@@ -119,18 +119,18 @@ class VersionPlan:
     held: HeldKnowledge = field(default_factory=HeldKnowledge)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> PlanVerdict:
         """The worst verdict of the findings."""
-        order = list(Verdict)
+        order = list(PlanVerdict)
         found = (finding.verdict for finding in self.reckoning.findings)
-        return max(found, key=order.index, default=Verdict.COMPATIBLE)
+        return max(found, key=order.index, default=PlanVerdict.COMPATIBLE)
 
     @property
     def ddl(self) -> list[str]:
         """The statements as text, for people to read."""
         return [one.as_string(None) for one in self.reckoning.statements]
 
-    def of(self, verdict: Verdict) -> Iterator[Finding]:
+    def of(self, verdict: PlanVerdict) -> Iterator[Finding]:
         """Return the findings of one verdict."""
         return (one for one in self.reckoning.findings if one.verdict is verdict)
 
@@ -140,7 +140,7 @@ class VersionPlan:
         Raises:
             ConfigurationError: The code of the first finding that forbids it.
         """
-        for finding in self.of(Verdict.INCOMPATIBLE):
+        for finding in self.of(PlanVerdict.INCOMPATIBLE):
             raise ConfigurationError(
                 finding.code, saw=finding.saw, why=finding.why, fix=finding.fix
             )
@@ -152,7 +152,7 @@ class VersionPlan:
             ConfigurationError: As ``check_possible``, or ``UPDATE_NEEDED``.
         """
         self.check_possible()
-        for finding in self.of(Verdict.NEEDS_MIGRATION):
+        for finding in self.of(PlanVerdict.NEEDS_MIGRATION):
             raise ConfigurationError(
                 "UPDATE_NEEDED",
                 saw=f"Its file changes {finding.subject}: {finding.saw}",

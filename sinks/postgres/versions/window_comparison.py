@@ -13,11 +13,11 @@ from sinks.postgres.server.naming import state_table
 from sinks.postgres.versions.held_knowledge import HeldWindows
 from sinks.postgres.versions.holdings import Holdings
 from sinks.postgres.versions.version_plan import (
-    Fate,
     Finding,
+    PlannedFate,
+    PlanVerdict,
     Reckoning,
     StateFate,
-    Verdict,
 )
 
 _Output = Mapping[str, Any]
@@ -101,7 +101,7 @@ def _find_refused(
         return []
     return [
         Finding(
-            verdict=Verdict.INCOMPATIBLE,
+            verdict=PlanVerdict.INCOMPATIBLE,
             code="WINDOW_CHANGED",
             subject=f"output {table}",
             saw=f"{', '.join(changed)} changed.",
@@ -123,7 +123,7 @@ def _reckon_lateness(
         return held.closed_through_us, Reckoning()
     if has < had or watermark_us is None:
         finding = Finding(
-            verdict=Verdict.COMPATIBLE,
+            verdict=PlanVerdict.COMPATIBLE,
             subject=subject,
             saw="Its allowed lateness changes.",
             why="Windows are final sooner." if has < had else "None is final yet.",
@@ -133,7 +133,7 @@ def _reckon_lateness(
     if held.closed_through_us is not None:
         closed_us = max(closed_us, held.closed_through_us)
     finding = Finding(
-        verdict=Verdict.NEEDS_MIGRATION,
+        verdict=PlanVerdict.NEEDS_MIGRATION,
         subject=subject,
         saw="Its allowed lateness grows.",
         why="Windows that are final stay final, because what they held is gone: the "
@@ -152,7 +152,7 @@ def _reckon_aggregates(
         fate = StateFate(
             subject=subject,
             state="windows",
-            fate=Fate.KEPT,
+            fate=PlannedFate.KEPT,
             why="Nothing that they hold has changed.",
         )
         return Reckoning(fates=(fate,))
@@ -174,7 +174,7 @@ def _reckon_aggregates(
     return Reckoning(
         findings=(
             Finding(
-                verdict=Verdict.NEEDS_MIGRATION,
+                verdict=PlanVerdict.NEEDS_MIGRATION,
                 subject=subject,
                 saw=f"The state of its windows changes: "
                 f"{'; '.join(saw) or 'other places of what they hold'}.",
@@ -182,7 +182,9 @@ def _reckon_aggregates(
             ),
         ),
         fates=(
-            StateFate(subject=subject, state="windows", fate=Fate.MIGRATED, why=told),
+            StateFate(
+                subject=subject, state="windows", fate=PlannedFate.MIGRATED, why=told
+            ),
         ),
         statements=(
             *_reshape(before, after, holdings),
@@ -246,7 +248,7 @@ def drop_windows(output: _Output, holdings: Holdings) -> Reckoning:
     return Reckoning(
         findings=(
             Finding(
-                verdict=Verdict.NEEDS_MIGRATION,
+                verdict=PlanVerdict.NEEDS_MIGRATION,
                 subject=f"output {table}",
                 saw="It has a table of open windows.",
                 why=why,
@@ -254,7 +256,10 @@ def drop_windows(output: _Output, holdings: Holdings) -> Reckoning:
         ),
         fates=(
             StateFate(
-                subject=f"output {table}", state="windows", fate=Fate.LOST, why=why
+                subject=f"output {table}",
+                state="windows",
+                fate=PlannedFate.LOST,
+                why=why,
             ),
         ),
         statements=(

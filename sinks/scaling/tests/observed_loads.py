@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sinks.scaling.bounds import Bounds, Range
 from sinks.scaling.decision import (
     LOWER_PAUSE_S,
-    Decision,
     Limits,
+    ScalingDecision,
     Standing,
     decide,
 )
@@ -40,7 +40,7 @@ def decide_all(
     seen: Sequence[Observation],
     standing: Standing,
     limits: Limits = NO_LIMITS,
-) -> list[Decision]:
+) -> list[ScalingDecision]:
     """Decide at each look, from what stands after the one before."""
     decisions = []
     for last in range(len(seen)):

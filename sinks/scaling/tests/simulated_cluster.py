@@ -15,8 +15,8 @@ from sinks.scaling.decision import (
     BUSY_TARGET,
     CAUGHT_UP_S,
     LOWER_PAUSE_S,
-    Decision,
     Limits,
+    ScalingDecision,
     Standing,
     decide,
 )
@@ -53,7 +53,7 @@ class SimulatedCluster:
         self.load = load
         self.seconds = seconds
         self.fixed = fixed
-        self.decisions: list[Decision] = []
+        self.decisions: list[ScalingDecision] = []
         #: Executors that are there, by second.
         self.running: list[int] = []
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from sinks.postgres.audit.why.slice_results import (
-    Fate,
     Position,
+    RecordFate,
     SliceResults,
     TableRows,
 )
@@ -20,7 +20,7 @@ _NOTHING = TableRows(columns=(), rows=(), key=())
 
 def _results(
     *rows: tuple[int, float],
-    fates: dict[int, Fate] | None = None,
+    fates: dict[int, RecordFate] | None = None,
     definition: str = "same",
     until: int = 10,
 ) -> SliceResults:
@@ -74,7 +74,9 @@ def test_equal_rows_are_counted_and_not_listed() -> None:
 
 def test_a_missing_row_is_explained_by_the_ledger() -> None:
     """By the batch and the reason that the record was put aside for."""
-    duplicate = Fate(outcome="duplicate", why="its ID was seen before", sequence=2)
+    duplicate = RecordFate(
+        outcome="duplicate", why="its ID was seen before", sequence=2
+    )
     found = _compare(_results((0, 1.0)), _results(fates={0: duplicate}))
     assert found.summary.loc["rows"].tolist() == [0, 1, 0, 0]
     (why,) = found.rows["why"]
@@ -98,7 +100,7 @@ def test_what_was_not_read_yet_is_missing_for_that() -> None:
 
 def test_an_extra_row_is_explained_by_the_dry_run() -> None:
     """As when a rule was added since."""
-    dead = Fate(outcome="dead", why="NEW_RULE: not true", sequence=1)
+    dead = RecordFate(outcome="dead", why="NEW_RULE: not true", sequence=1)
     found = _compare(_results(fates={1: dead}), _results((1, 5.0)))
     assert found.summary.loc["rows"].tolist() == [0, 0, 1, 0]
     (why,) = found.rows["why"]

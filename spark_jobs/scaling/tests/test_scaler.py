@@ -18,7 +18,7 @@ from sinks.protocol.in_doubt import EpochClaim
 from sinks.protocol.measures import NOTHING_MEASURED, Measures, StepMeasure
 from sinks.protocol.offsets import OffsetRange, TopicPartition
 from sinks.scaling.bounds import NOT_SCALED, Bounds, Range
-from sinks.scaling.decision import RAISE_PAUSE_S, Because, Decision
+from sinks.scaling.decision import RAISE_PAUSE_S, Because, ScalingDecision
 from spark_jobs.batches.batch_report import BatchReport
 from spark_jobs.scaling.executor_pool import ExecutorPool, PoolState
 from spark_jobs.scaling.scaler import Scaler, tasks_max
@@ -36,7 +36,7 @@ class _Record:
     last: LastDecided = field(
         default_factory=lambda: LastDecided(executors=None, batch_offsets=None)
     )
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: list[ScalingDecision] = field(default_factory=list)
     failure: RetryableError | None = None
 
     def read_bounds(self) -> Bounds:
@@ -47,7 +47,7 @@ class _Record:
     def read_last(self) -> LastDecided:
         return self.last
 
-    def record(self, _claim: EpochClaim, decision: Decision) -> None:
+    def record(self, _claim: EpochClaim, decision: ScalingDecision) -> None:
         self.decisions.append(decision)
 
 

@@ -55,7 +55,7 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fate:
+class RecordFate:
     """The fate of a record.
 
     Attributes:
@@ -100,7 +100,7 @@ class SliceResults:
     """
 
     definition_hash: str
-    fates: Mapping[Position, Fate]
+    fates: Mapping[Position, RecordFate]
     published: Mapping[TopicPartition, tuple[tuple[int, int, int], ...]]
     next_offsets: Mapping[TopicPartition, int]
     outside: int
@@ -108,7 +108,7 @@ class SliceResults:
     outbox: TableRows
     counts: TableRows
 
-    def fate(self, at: Position) -> Fate:
+    def fate(self, at: Position) -> RecordFate:
         """Say what became of the record at a position."""
         known = self.fates.get(at)
         if known is not None:
@@ -117,7 +117,7 @@ class SliceResults:
         ranges = self.published.get(place, ())
         number = bisect_right(ranges, at.offset, key=lambda one: one[0]) - 1
         if number >= 0 and at.offset < ranges[number][1]:
-            return Fate(outcome=_COMMITTED, sequence=ranges[number][2])
+            return RecordFate(outcome=_COMMITTED, sequence=ranges[number][2])
         stands = self.next_offsets.get(place)
         why = (
             "the pipeline has read nothing of the partition"
@@ -126,7 +126,7 @@ class SliceResults:
             if stands <= at.offset
             else "the pipeline began behind it, or passed over a gap"
         )
-        return Fate(outcome="not read", why=why)
+        return RecordFate(outcome="not read", why=why)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -186,9 +186,9 @@ class _Reader:
         if found is not None:
             self.tables[output.table] = found
 
-    def fates(self) -> dict[Position, Fate]:
+    def fates(self) -> dict[Position, RecordFate]:
         """Return the fates of records that were put aside, one for each record."""
-        found: dict[Position, Fate] = {}
+        found: dict[Position, RecordFate] = {}
         written = self._written()
         for row in fetch(
             self.databases.home.connection,
@@ -202,7 +202,7 @@ class _Reader:
                 outcome = _COMMITTED
             former = found.get(at)
             why = row["why"] if former is None else f"{former.why}; {row['why']}"
-            found[at] = Fate(outcome=outcome, why=why, sequence=row["sequence"])
+            found[at] = RecordFate(outcome=outcome, why=why, sequence=row["sequence"])
         return found
 
     def _written(self) -> frozenset[Position]:

@@ -10,8 +10,8 @@ from sinks.postgres.versions.held_knowledge import HeldKnowledge
 from sinks.postgres.versions.holdings import HeldTable, Holdings
 from sinks.postgres.versions.version_plan import (
     DescribedVersion,
-    Fate,
-    Verdict,
+    PlannedFate,
+    PlanVerdict,
     VersionPlan,
 )
 
@@ -165,9 +165,9 @@ def compare(
 
 def codes(plan: VersionPlan) -> set[str]:
     """Return why it cannot be."""
-    return {finding.code for finding in plan.of(Verdict.INCOMPATIBLE)}
+    return {finding.code for finding in plan.of(PlanVerdict.INCOMPATIBLE)}
 
 
-def fates(plan: VersionPlan) -> dict[str, Fate]:
+def fates(plan: VersionPlan) -> dict[str, PlannedFate]:
     """Return what becomes of each kind of state."""
     return {one.state: one.fate for one in plan.reckoning.fates}

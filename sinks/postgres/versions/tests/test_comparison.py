@@ -21,7 +21,7 @@ from sinks.postgres.versions.tests.laid_out_versions import (
     version,
     windows,
 )
-from sinks.postgres.versions.version_plan import Fate, Verdict
+from sinks.postgres.versions.version_plan import PlannedFate, PlanVerdict
 from sinks.protocol.errors import ConfigurationError
 
 
@@ -30,10 +30,10 @@ def test_the_same_version_changes_nothing() -> None:
     by_page = windows("views=count(*)")
     one = version(append(), by_page)
     plan = compare(one, one, holdings(append(), by_page))
-    assert Verdict.COMPATIBLE is plan.verdict
+    assert PlanVerdict.COMPATIBLE is plan.verdict
     assert () == plan.changes
     assert [] == plan.ddl
-    assert {Fate.KEPT} == set(fates(plan).values())
+    assert {PlannedFate.KEPT} == set(fates(plan).values())
 
 
 @pytest.mark.parametrize(
@@ -54,18 +54,18 @@ def test_what_is_done_to_events_may_change_at_a_start(changed: dict[str, Any]) -
     plan = compare(
         former, version(by_page, definition=changed), holdings(by_page, open_rows=3)
     )
-    assert Verdict.COMPATIBLE is plan.verdict
+    assert PlanVerdict.COMPATIBLE is plan.verdict
     assert [next(iter(changed))] == [
         one.what.replace("rule NO_PAGE", "validate") for one in plan.changes
     ]
-    assert Fate.KEPT is fates(plan)["windows"]
+    assert PlannedFate.KEPT is fates(plan)["windows"]
 
 
 def test_an_added_column_is_added_to_the_table() -> None:
     """A driver that was only started may not do that."""
     former, wanted = append(), append([*COLUMNS, ["country", "text"]])
     plan = compare(version(former), version(wanted), holdings(former))
-    assert Verdict.NEEDS_MIGRATION is plan.verdict
+    assert PlanVerdict.NEEDS_MIGRATION is plan.verdict
     assert plan.ddl == [
         'ALTER TABLE IF EXISTS "public"."views" ADD COLUMN IF NOT EXISTS "country" text'
     ]
@@ -78,7 +78,10 @@ def test_a_removed_column_stays() -> None:
     """It is NULL in new rows, unless the table forbids that."""
     former, wanted = append(), append(COLUMNS[:1])
     held = holdings(former)
-    assert Verdict.COMPATIBLE is compare(version(former), version(wanted), held).verdict
+    assert (
+        PlanVerdict.COMPATIBLE
+        is compare(version(former), version(wanted), held).verdict
+    )
     demanding = {"id": ("text", True), "page": ("text", False)}
     strict = replace(held, tables={"views": HeldTable(columns=demanding)})
     plan = compare(version(former), version(wanted), strict)
@@ -91,7 +94,7 @@ def test_a_column_of_another_type_is_refused_until_the_table_has_it() -> None:
     plan = compare(version(former), version(wanted), holdings(former))
     assert {"TABLE_DIFFERS"} == codes(plan)
     plan = compare(version(former), version(wanted), holdings(wanted))
-    assert Verdict.COMPATIBLE is plan.verdict
+    assert PlanVerdict.COMPATIBLE is plan.verdict
 
 
 def test_a_column_in_another_database_is_added_by_whoever_updates() -> None:
@@ -99,7 +102,7 @@ def test_a_column_in_another_database_is_added_by_whoever_updates() -> None:
     former = append(is_home=False)
     wanted = append([*COLUMNS, ["country", "text"]], is_home=False)
     plan = compare(version(former), version(wanted), holdings())
-    (found,) = plan.of(Verdict.NEEDS_MIGRATION)
+    (found,) = plan.of(PlanVerdict.NEEDS_MIGRATION)
     assert "ADD COLUMN" in found.fix
     assert [] == plan.ddl
 
@@ -108,9 +111,9 @@ def test_a_longer_horizon_knows_no_id_that_was_forgotten() -> None:
     """A repeat of an event whose ID is forgotten would count twice."""
     longer = version(append(), horizon_us=48 * HOUR_US)
     plan = compare(version(append()), longer, holdings(append()))
-    assert Verdict.NEEDS_MIGRATION is plan.verdict
+    assert PlanVerdict.NEEDS_MIGRATION is plan.verdict
     assert 76 * HOUR_US == plan.held.ids_from_us
-    assert Fate.KEPT is fates(plan)["seen IDs"]
+    assert PlannedFate.KEPT is fates(plan)["seen IDs"]
 
 
 @pytest.mark.parametrize(("before", "after"), [(24, 751), (None, 751), (751, 752)])
@@ -123,7 +126,7 @@ def test_a_horizon_of_too_many_buckets_is_refused(
         for one in (before, after)
     )
     plan = compare(former, wanted, holdings(append()))
-    (found,) = plan.of(Verdict.INCOMPATIBLE)
+    (found,) = plan.of(PlanVerdict.INCOMPATIBLE)
     assert "TOO_MANY_BUCKETS" == found.code
     assert f"{after} of them" in found.saw
     assert f"up to {750 * 3600} s" in found.fix
@@ -147,13 +150,13 @@ def test_a_horizon_that_the_buckets_can_keep_is_not_refused(
 @pytest.mark.parametrize(
     ("before", "after", "fate", "verdict"),
     [
-        (24, 1, Fate.KEPT, Verdict.COMPATIBLE),
-        (24, None, Fate.LOST, Verdict.NEEDS_MIGRATION),
-        (None, 24, Fate.STARTS_EMPTY, Verdict.NEEDS_MIGRATION),
+        (24, 1, PlannedFate.KEPT, PlanVerdict.COMPATIBLE),
+        (24, None, PlannedFate.LOST, PlanVerdict.NEEDS_MIGRATION),
+        (None, 24, PlannedFate.STARTS_EMPTY, PlanVerdict.NEEDS_MIGRATION),
     ],
 )
 def test_the_fate_of_seen_ids_is_told(
-    before: int | None, after: int | None, fate: Fate, verdict: Verdict
+    before: int | None, after: int | None, fate: PlannedFate, verdict: PlanVerdict
 ) -> None:
     """Whoever asks for it must know which repeats will count."""
     former, wanted = (
@@ -195,8 +198,8 @@ def test_a_first_contract_that_was_wrong_is_mended_by_an_update(
     """Nothing was read but dead letters, so no ID, clock or row is of the former."""
     nothing = holdings(append(), has_events=False)
     plan = compare(version(append()), version(append(), **changed), nothing)
-    assert Verdict.NEEDS_MIGRATION is plan.verdict
-    (told,) = plan.of(Verdict.NEEDS_MIGRATION)
+    assert PlanVerdict.NEEDS_MIGRATION is plan.verdict
+    (told,) = plan.of(PlanVerdict.NEEDS_MIGRATION)
     assert "nothing but dead letters" in told.why
     assert not told.fix
 
@@ -210,7 +213,7 @@ def test_columns_of_a_table_without_rows_are_changed_by_an_update() -> None:
     full = replace(held, tables={"views": HeldTable(columns=columns)})
     assert {"TABLE_DIFFERS"} == codes(compare(version(former), version(wanted), full))
     plan = compare(version(former), version(wanted), empty)
-    assert Verdict.NEEDS_MIGRATION is plan.verdict
+    assert PlanVerdict.NEEDS_MIGRATION is plan.verdict
     assert [
         'ALTER TABLE "public"."views" ALTER COLUMN "n" TYPE text USING NULL',
         'ALTER TABLE "public"."views" ALTER COLUMN "m" DROP NOT NULL',
@@ -229,7 +232,7 @@ def test_topics_come_and_go_with_their_contracts() -> None:
     both = {"topic": ["views", "clicks"]}
     former = version(append(), source=both, writers=[[1, "view.v1"], [2, "click.v1"]])
     plan = compare(former, version(append()), holdings(append()))
-    assert Verdict.COMPATIBLE is plan.verdict
+    assert PlanVerdict.COMPATIBLE is plan.verdict
     (told,) = [f.why for f in plan.reckoning.fates if f.state == "offsets"]
     assert "clicks stays where it stands" in told
 
@@ -239,11 +242,11 @@ def test_outputs_come_and_go() -> None:
     by_page = windows(*COUNTED)
     small, large = version(append()), version(append(), by_page)
     plan = compare(small, large, holdings(append()))
-    assert Verdict.COMPATIBLE is plan.verdict
-    assert Fate.STARTS_EMPTY is fates(plan)["rows"]
+    assert PlanVerdict.COMPATIBLE is plan.verdict
+    assert PlannedFate.STARTS_EMPTY is fates(plan)["rows"]
     plan = compare(large, small, holdings(append(), by_page))
-    assert Verdict.NEEDS_MIGRATION is plan.verdict
-    assert Fate.LOST is fates(plan)["windows"]
+    assert PlanVerdict.NEEDS_MIGRATION is plan.verdict
+    assert PlannedFate.LOST is fates(plan)["windows"]
     assert ["DROP TABLE IF EXISTS"] == [one[:20] for one in plan.ddl]
 
 
@@ -277,7 +280,7 @@ def test_state_of_another_meaning_is_refused_while_there_is_some(
     full = compare(version(former), version(wanted), holdings(former, keys=3))
     assert {"STATE_CHANGED"} == codes(full)
     empty = compare(version(former), version(wanted), holdings(former))
-    assert Verdict.COMPATIBLE is empty.verdict
+    assert PlanVerdict.COMPATIBLE is empty.verdict
 
 
 def test_state_is_migrated_by_its_version_and_new_names_start_empty() -> None:
@@ -286,9 +289,9 @@ def test_state_is_migrated_by_its_version_and_new_names_start_empty() -> None:
     wanted = keyed({"state": [["a", "Value"], ["c", "Value"]], "version": 2})
     plan = compare(version(former), version(wanted), holdings(former, keys=3))
     assert {
-        "state of keys": Fate.MIGRATED,
-        "state b": Fate.LOST,
-        "state c": Fate.STARTS_EMPTY,
+        "state of keys": PlannedFate.MIGRATED,
+        "state b": PlannedFate.LOST,
+        "state c": PlannedFate.STARTS_EMPTY,
     }.items() <= fates(plan).items()
 
 
@@ -296,7 +299,7 @@ def test_the_state_of_a_removed_function_is_deleted() -> None:
     """Or its timers would wake the pipeline for ever."""
     reports = keyed({})
     plan = compare(version(reports), version(), holdings(reports, keys=3))
-    assert Verdict.NEEDS_MIGRATION is plan.verdict
+    assert PlanVerdict.NEEDS_MIGRATION is plan.verdict
     assert 2 == len(plan.ddl)
 
 

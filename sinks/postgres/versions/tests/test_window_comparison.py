@@ -17,7 +17,7 @@ from sinks.postgres.versions.tests.laid_out_versions import (
     version,
     windows,
 )
-from sinks.postgres.versions.version_plan import Fate, Verdict
+from sinks.postgres.versions.version_plan import PlannedFate, PlanVerdict
 from sinks.protocol.errors import ConfigurationError
 
 
@@ -30,8 +30,8 @@ def test_an_added_aggregate_leaves_open_windows_their_counts() -> None:
         version(wanted),
         holdings(former, open_rows=2, begun_through_us=5),
     )
-    assert Verdict.NEEDS_MIGRATION is plan.verdict
-    assert Fate.MIGRATED is fates(plan)["windows"]
+    assert PlanVerdict.NEEDS_MIGRATION is plan.verdict
+    assert PlannedFate.MIGRATED is fates(plan)["windows"]
     assert {"buys": 5} == plan.held.windows["by_page"].known_after_us
     state = [one.partition('" ')[2] for one in plan.ddl if "tallyweir_state" in one]
     assert [
@@ -77,7 +77,7 @@ def test_a_removed_aggregate_shows_nothing_that_was_true_once() -> None:
     plan = compare(
         version(former), version(windows("views=count(*)")), holdings(former)
     )
-    assert Verdict.NEEDS_MIGRATION is plan.verdict
+    assert PlanVerdict.NEEDS_MIGRATION is plan.verdict
     assert 'UPDATE "public"."by_page" SET "buys" = NULL WHERE NOT final' in plan.ddl
 
 
@@ -117,11 +117,11 @@ def test_longer_lateness_leaves_final_windows_closed() -> None:
     """What they held is gone: they would begin again from nothing."""
     former, wanted = windows(*COUNTED), windows(*COUNTED, allowed_lateness_us=90)
     plan = compare(version(former), version(wanted), holdings(former))
-    assert Verdict.NEEDS_MIGRATION is plan.verdict
+    assert PlanVerdict.NEEDS_MIGRATION is plan.verdict
     closed_us = 100 * HOUR_US - 30
     assert closed_us == plan.held.windows["by_page"].closed_through_us
     back = compare(version(wanted), version(former), holdings(former), plan.held)
-    assert Verdict.COMPATIBLE is back.verdict
+    assert PlanVerdict.COMPATIBLE is back.verdict
     assert closed_us == back.held.windows["by_page"].closed_through_us
 
 
@@ -131,7 +131,7 @@ def test_windows_that_were_left_open_are_not_taken_up_again() -> None:
     plan = compare(version(), version(by_page), holdings(by_page, open_rows=2))
     assert {"WINDOWS_LEFT_OPEN"} == codes(plan)
     plan = compare(version(), version(by_page), holdings(by_page))
-    assert Verdict.COMPATIBLE is plan.verdict
+    assert PlanVerdict.COMPATIBLE is plan.verdict
 
 
 def test_windows_that_were_closed_before_do_not_open_with_more_lateness() -> None:
