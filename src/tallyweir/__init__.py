@@ -101,5 +101,9 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "spark_jobs.notebook" if name == "open_slice" else "schemas.pipeline"
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    home = (
+        "tallyweir.spark_jobs.notebook"
+        if name == "open_slice"
+        else "tallyweir.schemas.pipeline"
+    )
+    return getattr(importlib.import_module(home), name)
