@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from psycopg import Connection
@@ -15,9 +15,8 @@ from psycopg.rows import DictRow, TupleRow
 
 from sinks.postgres.audit.status.progress import (
     RECENT_S,
-    DriverStatus,
     PipelineState,
-    decide_state,
+    Standing,
     driver_of,
     read_driver_sessions,
 )
@@ -32,7 +31,6 @@ from sinks.postgres.ledger.audited_pipeline import (
 from sinks.postgres.ledger.epoch_claims import Drain, Pause
 from sinks.postgres.server.naming import application_name
 from sinks.postgres.server.statements import load_statements
-from sinks.protocol.guarantee import Guarantee
 from sinks.protocol.offsets import TopicPartition
 
 _SQL = load_statements("sinks.postgres.audit.status", "overview.sql")
@@ -82,7 +80,7 @@ class LockWait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineSummary:
+class PipelineSummary(Standing):
     """One pipeline at one moment of the home database's clock.
 
     Attributes:
@@ -90,42 +88,23 @@ class PipelineSummary:
         next_offsets: The next offset to read of each partition.
         recent: Counts of the last minute.
         wait: None if its driver waits for no lock.
-        pause: None unless the pipeline is paused.
-        drain: None unless a driver is to drain the pipeline.
+        receipt: The newest result of ``verify``; None if it never ran.
     """
 
-    pipeline: str
-    guarantee: Guarantee
     topics: tuple[str, ...]
-    observed_at: datetime
-    watermark: datetime | None
-    newest_event_time: datetime | None
-    last_sequence: int
-    visible_through: int
     last_published_at: datetime | None
     next_offsets: Mapping[TopicPartition, int]
     recent: RecentCounts
-    driver: DriverStatus | None
     wait: LockWait | None
-    pause: Pause | None
-    drain: Drain | None
-    #: The newest result of ``verify``; None if it never ran.
     receipt: KeptReceipt | None = None
-    #: When offsets last moved; None if they did not within the last minute.
-    moved_at: datetime | None = None
-
-    @property
-    def freshness_s(self) -> float | None:
-        """Seconds by which the newest committed event time is behind the clock."""
-        return self._age_s(self.newest_event_time)
 
     @property
     def since_commit_s(self) -> float | None:
-        return self._age_s(self.last_published_at)
+        return self.since(self.last_published_at)
 
     @property
     def since_receipt_s(self) -> float | None:
-        return None if self.receipt is None else self._age_s(self.receipt.taken_at)
+        return None if self.receipt is None else self.since(self.receipt.taken_at)
 
     @property
     def in_doubt(self) -> int:
@@ -136,19 +115,6 @@ class PipelineSummary:
         """Return the seconds that a lag takes at the last minute's rate."""
         rate = self.recent.per_second
         return lag / rate if lag and rate else None
-
-    @property
-    def since_move_s(self) -> float | None:
-        return self._age_s(self.moved_at)
-
-    def state(self, lag: int | None) -> PipelineState:
-        return decide_state(
-            pause=self.pause,
-            drain=self.drain,
-            driver=self.driver,
-            lag=lag,
-            since_commit_s=self.since_move_s,
-        )
 
     def cause(self, lag: int | None) -> str | None:
         """Say what most likely keeps the pipeline from moving; None if it moves."""
@@ -186,9 +152,6 @@ class PipelineSummary:
             "log says what it does."
         )
 
-    def _age_s(self, moment: datetime | None) -> float | None:
-        return None if moment is None else (self.observed_at - moment).total_seconds()
-
 
 def read_overview(connection: Connection[TupleRow]) -> tuple[PipelineSummary, ...]:
     """Read all pipelines of a home database, from one snapshot, in order of names.
@@ -210,10 +173,12 @@ def read_overview(connection: Connection[TupleRow]) -> tuple[PipelineSummary, ..
             for row in fetch(connection, _SQL["waits"])
         }
     return tuple(
-        replace(
-            _summary(row, offsets.get(row["pipeline"], {}), sessions, waits),
-            receipt=receipts.get(row["pipeline"]),
-            moved_at=row["moved_at"],
+        _summary(
+            row,
+            offsets.get(row["pipeline"], {}),
+            sessions,
+            waits,
+            receipts.get(row["pipeline"]),
         )
         for row in rows
     )
@@ -234,6 +199,7 @@ def _summary(
     offsets: Mapping[TopicPartition, int],
     sessions: set[str],
     waits: Mapping[str, LockWait],
+    receipt: KeptReceipt | None,
 ) -> PipelineSummary:
     driver = driver_of(row, sessions)
     wait: LockWait | None = None
@@ -257,6 +223,8 @@ def _summary(
         wait=wait,
         pause=_pause(row),
         drain=_drain(row),
+        receipt=receipt,
+        moved_at=row["moved_at"],
     )
 
 

@@ -131,57 +131,42 @@ class WindowStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
-    """The home's knowledge of a pipeline at one moment of the home's clock."""
+class Standing:
+    """Where a pipeline stands at one moment of the home database's clock.
+
+    Attributes:
+        visible_through: The newest batch such that it and all before it are committed
+            everywhere.
+        driver: The newest driver; None if there has been none.
+        pause: None unless the pipeline is paused.
+        drain: None unless a driver is to drain the pipeline.
+        moved_at: When offsets last moved; None if they did not of late.
+    """
 
     pipeline: str
     guarantee: Guarantee
     observed_at: datetime
     watermark: datetime | None
     newest_event_time: datetime | None
-    partitions: tuple[PartitionStatus, ...]
-    last_batch: BatchStatus | None
-    #: When offsets last moved, among the newest 3,000 batches.
-    moved_at: datetime | None
     last_sequence: int
-    #: The newest batch such that it and all before it are committed everywhere.
     visible_through: int
-    #: Events read per second over the last ``RECENT_S`` seconds.
-    minute_rate: float
-    #: The same over the last ``RECENT_BATCHES`` batches, from the plan of the first to
-    #: the publish of the last; None without batches.
-    batches_rate: float | None
     driver: DriverStatus | None
-    totals: Totals
-    windows: tuple[WindowStatus, ...]
-    #: None if deduplication is off.
-    catalog_ids: int | None
-    #: None unless the pipeline is paused.
     pause: Pause | None
-    #: None unless a driver is to drain the pipeline.
     drain: Drain | None
-    #: Databases that publish branches; empty if every batch is one transaction.
-    databases: tuple[DatabaseStatus, ...]
+    moved_at: datetime | None = None
 
     @property
     def freshness_s(self) -> float | None:
         """Seconds by which the newest committed event time is behind the clock."""
-        return _seconds(self.newest_event_time, self.observed_at)
-
-    @property
-    def next_offsets(self) -> dict[TopicPartition, int]:
-        """The next offset to read of each partition."""
-        return {part.position: part.stored.next_offset for part in self.partitions}
-
-    @property
-    def since_commit_s(self) -> float | None:
-        return _seconds(
-            self.last_batch.published_at if self.last_batch else None, self.observed_at
-        )
+        return self.since(self.newest_event_time)
 
     @property
     def since_move_s(self) -> float | None:
-        return _seconds(self.moved_at, self.observed_at)
+        return self.since(self.moved_at)
+
+    def since(self, moment: datetime | None) -> float | None:
+        """Return the seconds from a moment to the one that is described."""
+        return None if moment is None else (self.observed_at - moment).total_seconds()
 
     def state(self, lag: int | None) -> PipelineState:
         return decide_state(
@@ -191,6 +176,34 @@ class Status:
             lag=lag,
             since_commit_s=self.since_move_s,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status(Standing):
+    """The home's knowledge of a pipeline at one moment of the home's clock."""
+
+    partitions: tuple[PartitionStatus, ...]
+    last_batch: BatchStatus | None
+    #: Events read per second over the last ``RECENT_S`` seconds.
+    minute_rate: float
+    #: The same over the last ``RECENT_BATCHES`` batches, from the plan of the first to
+    #: the publish of the last; None without batches.
+    batches_rate: float | None
+    totals: Totals
+    windows: tuple[WindowStatus, ...]
+    #: None if deduplication is off.
+    catalog_ids: int | None
+    #: Databases that publish branches; empty if every batch is one transaction.
+    databases: tuple[DatabaseStatus, ...]
+
+    @property
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """The next offset to read of each partition."""
+        return {part.position: part.stored.next_offset for part in self.partitions}
+
+    @property
+    def since_commit_s(self) -> float | None:
+        return self.since(self.last_batch.published_at if self.last_batch else None)
 
 
 def decide_state(
@@ -400,7 +413,3 @@ def _read_open_groups(
 
 def _age_s(moment: datetime, now: datetime) -> float:
     return (now - moment).total_seconds()
-
-
-def _seconds(moment: datetime | None, now: datetime) -> float | None:
-    return None if moment is None else _age_s(moment, now)
