@@ -27,6 +27,7 @@ from services.local.embedded.kafka import EmbeddedKafka
 from services.local.embedded.postgres import EmbeddedPostgres
 from services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
+    empty_directory,
     exclusive,
     state_directory,
 )
@@ -131,9 +132,9 @@ def chaos_world(plan: ChaosPlan, *, keep: bool) -> Iterator[ChaosWorld]:
         kafka = EmbeddedKafka(directory / "kafka")
         stop_leftovers(pipeline_file)
         _stop_former_servers(directory)
-        _delete_files(directory)
+        empty_directory(directory)
         if not keep:
-            stack.callback(_delete_files, directory)
+            stack.callback(empty_directory, directory)
         servers = {
             name: EmbeddedPostgres(directory / f"postgres-{name}")
             for name in plan.options.database_names
@@ -165,16 +166,6 @@ def _stop_former_servers(directory: Path) -> None:
     EmbeddedKafka(directory / "kafka").stop()
     for former in directory.glob("postgres-*"):
         EmbeddedPostgres(former).stop()
-
-
-def _delete_files(directory: Path) -> None:
-    """Delete the files of servers and drivers, all of which have stopped."""
-    for entry in directory.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        elif entry.name != "lock":
-            # A process that waits for the lock waits for this very file.
-            entry.unlink()
 
 
 def _write_pipeline(path: Path, plan: ChaosPlan) -> None:

@@ -7,7 +7,6 @@ as their state directory.
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -27,6 +26,7 @@ from services.local.embedded.postgres import EmbeddedPostgres
 from services.local.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
+    empty_directory,
     exclusive,
     state_directory,
 )
@@ -109,7 +109,7 @@ def demo_world(*, keep: bool) -> Iterator[DemoWorld]:
         stop_leftovers(pipeline_file)
         kafka.stop()
         postgres.stop()
-        _delete_files(directory)
+        empty_directory(directory)
         given_dsn, given_bootstrap = given_home_dsn(), given_kafka_bootstrap()
         if given_dsn is None:
             servers.callback(postgres.stop)
@@ -145,17 +145,7 @@ def demo_world(*, keep: bool) -> Iterator[DemoWorld]:
             servers.pop_all()
             return
         servers.close()
-        _delete_files(directory)
-
-
-def _delete_files(directory: Path) -> None:
-    """Delete the files of the demo's servers and drivers, all of which have stopped."""
-    for entry in directory.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        elif entry.name != "lock":
-            # A process that waits for the lock waits for this very file.
-            entry.unlink()
+        empty_directory(directory)
 
 
 def _without_password(dsn: str) -> str:

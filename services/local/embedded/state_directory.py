@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -95,6 +96,19 @@ def exclusive(directory: Path) -> Iterator[None]:
     with (directory / "lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield
+
+
+def empty_directory(directory: Path) -> None:
+    """Delete all that is in a directory which ``exclusive`` has locked.
+
+    No process may use the files any more.
+    """
+    for entry in directory.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != "lock":
+            # A process that waits for the lock waits for this very file.
+            entry.unlink()
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o644) -> None:

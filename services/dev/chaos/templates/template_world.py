@@ -5,7 +5,6 @@ All their files are in ``chaos-templates`` inside of the state directory.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from services.local.embedded.kafka import EmbeddedKafka
 from services.local.embedded.postgres import EmbeddedPostgres
 from services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
+    empty_directory,
     exclusive,
     state_directory,
 )
@@ -160,9 +160,9 @@ def template_world(*, keep: bool) -> Iterator[TemplateWorld]:
                 stop_leftovers(former)
         kafka.stop()
         postgres.stop()
-        _delete_files(directory)
+        empty_directory(directory)
         if not keep:
-            stack.callback(_delete_files, directory)
+            stack.callback(empty_directory, directory)
         for server in (kafka, postgres):
             stack.callback(server.stop)
             server.start()
@@ -172,10 +172,3 @@ def template_world(*, keep: bool) -> Iterator[TemplateWorld]:
 def _pipeline_name(template: Template) -> str:
     (name,) = (p.default for p in template.parameters if p.name == "pipeline")
     return name
-
-
-def _delete_files(directory: Path) -> None:
-    """Delete the files of servers and drivers, all of which have stopped."""
-    for entry in directory.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
