@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 _STRICT = f"{PIPELINE}    validate: {{{{TOO_MUCH: 'amount < 1000'}}}}\n"
 
 
+@pytest.mark.long
 def test_dead_letters_become_results_when_they_are_read_again(
     tmp_path: Path,
     kafka_bootstrap: str,

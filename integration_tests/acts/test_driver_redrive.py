@@ -22,6 +22,7 @@ class _KilledError(Exception):
     """Nobody catches it, so the process would be gone."""
 
 
+@pytest.mark.long
 def test_what_was_unreadable_counts_once_after_its_contract_came(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

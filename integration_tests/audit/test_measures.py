@@ -120,6 +120,7 @@ def test_a_transforms_python_is_told_apart(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_what_a_transform_reports_counts_once_although_it_runs_again(
     tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:

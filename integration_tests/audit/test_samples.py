@@ -92,6 +92,7 @@ def _offsets(sample: KeptSample) -> list[tuple[int, int | None]]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_a_driver_keeps_the_last_rows_of_each_step_without_what_is_redacted(
     tmp_path: Path,
     kafka_bootstrap: str,

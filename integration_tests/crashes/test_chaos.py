@@ -88,6 +88,7 @@ def test_no_fault_loses_doubles_or_fractures_anything(
     assert 0 < report["staged_by_tasks"] < report["batches"]
 
 
+@pytest.mark.long
 def test_an_interrupted_run_leaves_nothing_behind(chaos: Command) -> None:
     """Whoever interrupts chaos gets the machine back as it was."""
     process = chaos.start("--kills", "5", "--events", "2000")

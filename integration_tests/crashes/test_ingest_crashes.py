@@ -183,6 +183,7 @@ def test_a_body_that_is_under_way_is_answered_before_the_end(
     check_accepted(service, {"shop:slow": place})
 
 
+@pytest.mark.long
 def test_without_its_broker_it_answers_503_and_a_repeat_is_safe(
     tmp_path: Path,
 ) -> None:

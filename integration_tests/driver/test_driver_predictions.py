@@ -88,6 +88,7 @@ def test_each_event_is_stored_with_its_prediction_and_the_models_version(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_an_event_that_the_model_refuses_is_a_dead_letter(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

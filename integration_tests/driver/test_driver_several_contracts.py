@@ -54,6 +54,7 @@ def commands(
     )
 
 
+@pytest.mark.long
 def test_the_rows_are_those_of_the_page(shop: Shop) -> None:
     """docs/pipelines.md shows them; a payment lies among the orders."""
     shop.orders.send(

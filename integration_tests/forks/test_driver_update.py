@@ -70,6 +70,7 @@ def _undisturbed() -> dict[_Group, tuple[int, int, int]]:
     return {group: (len(each), sum(each), max(each)) for group, each in values.items()}
 
 
+@pytest.mark.long
 def test_an_update_of_running_page_views_keeps_every_count(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

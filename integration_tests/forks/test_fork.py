@@ -302,19 +302,27 @@ def test_a_reader_who_does_not_let_go_keeps_the_switch_from_happening(
     assert before == read_database(home_dsn)
 
 
-@pytest.mark.parametrize("act", [pytest.param(_fork, marks=pytest.mark.long), _switch])
+@pytest.mark.parametrize(
+    ("act", "every"),
+    [
+        (_switch, 3),
+        pytest.param(_switch, 1, marks=pytest.mark.long),
+        pytest.param(_fork, 1, marks=pytest.mark.long),
+    ],
+)
 def test_a_crash_at_any_statement_changes_nothing(
     home_dsn: str,
     connection: Connection,
     scenario: LedgerScenario,
     act: Callable[[Connection], object],
+    every: int,
 ) -> None:
     """The session is killed ahead of each statement in turn, and of the COMMIT."""
     assert scenario.sequence == 3
     if act is _switch:
         _fork(connection)
     options = "-c search_path=public"
-    assert kill_at_each_statement(home_dsn, act, options=options) > 30
+    assert kill_at_each_statement(home_dsn, act, options=options, every=every) > 30
     _assert_verified(connection)
 
 

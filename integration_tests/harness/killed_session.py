@@ -37,16 +37,23 @@ def kill_at_each_statement(
     act: Callable[[psycopg.Connection[TupleRow]], object],
     *,
     options: str = "",
+    every: int = 1,
 ) -> int:
     """Do an act in sessions that are killed ahead of one statement after the other.
 
     Each that is killed, also ahead of the COMMIT, must leave the database as it was.
 
+    Args:
+        dsn: The home.
+        act: The act.
+        options: Of the sessions.
+        every: Try one statement in so many.
+
     Returns:
         Of how many statements the act is, by the first session that lives to its end.
     """
     before = read_database(dsn)
-    for statements in range(1000):
+    for statements in range(0, 1000, every):
         killing = killing_cursor(dsn, statements)
         with closing(
             psycopg.connect(dsn, cursor_factory=killing, options=options)

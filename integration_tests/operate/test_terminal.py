@@ -143,6 +143,7 @@ def test_ctrl_c_drains_a_driver_that_has_hardly_begun(shell: _Shell) -> None:
     assert "Traceback" not in terminal.text
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_batch_run_that_can_be_done_again(shell: _Shell) -> None:
     """At once, without a stack trace; nothing of it is in the tables."""
     offsets = f"{shell.world.topic.name}:0:0-5"

@@ -290,6 +290,7 @@ def test_a_range_of_the_topic_is_read_again_without_doubling(
     world.assert_verified()
 
 
+@pytest.mark.long
 def test_a_backfill_beside_a_running_stream_doubles_nothing(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

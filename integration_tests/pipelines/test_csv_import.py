@@ -65,6 +65,7 @@ _DEAD = (
 )
 
 
+@pytest.mark.long
 def test_the_documented_import_gives_the_documented_rows(
     tmp_path: Path, empty_dsn: str
 ) -> None:

@@ -52,10 +52,8 @@ def test_the_demo_verifies_and_leaves_nothing_running(demo: Command) -> None:
     assert [path.name for path in (demo.directory / "demo").iterdir()] == ["lock"]
 
 
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_the_driver_and_the_servers(
     demo: Command, number: signal.Signals
 ) -> None:

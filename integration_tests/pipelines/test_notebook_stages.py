@@ -117,6 +117,7 @@ def world(tmp_path: Path, kafka_bootstrap: str, home_dsn: str) -> DriverWorld:
     return DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
 
 
+@pytest.mark.long
 def test_a_running_driver_does_not_notice_a_dry_publish(
     world: DriverWorld, billing_dsn: str
 ) -> None:

@@ -32,6 +32,7 @@ _PIPELINE = (
 )
 
 
+@pytest.mark.long
 def test_a_driver_publishes_without_owning_the_schema(
     server_dsn: str,
     kafka_bootstrap: str,

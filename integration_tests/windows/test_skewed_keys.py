@@ -49,6 +49,7 @@ _SESSIONS = 5_000
 _APART = 10
 
 
+@pytest.mark.long
 def test_no_event_is_moved_by_a_key(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
