@@ -9,6 +9,7 @@ from psycopg.rows import TupleRow
 from integration_tests.harness.batch_totals import BatchTotals
 from integration_tests.harness.postgres_driver import (
     PIPELINE,
+    TP,
     PostgresDriver,
     execute,
     layout_of,
@@ -19,8 +20,11 @@ from integration_tests.ledger_scenario import check_of, failed
 from sinks.postgres.audit import verify
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import Column
+from sinks.postgres.steering import ActRequest, diff, fork, restore, take_snapshot
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError, RetryableError
+from sinks.protocol.recovery import BrokerPosition
+from sinks.testing.planned_batches import TOPIC_ID
 
 _TOTALS = BatchTotals(
     table="totals",
@@ -30,6 +34,8 @@ _TOTALS = BatchTotals(
 _LAYOUT: PipelineLayout = with_definition(
     layout_of(_TOTALS), [{"kind": _TOTALS.kind.name, "table": _TOTALS.table}]
 )
+_TOTALS_BY_BATCH = "SELECT total, tallyweir_sequence FROM totals ORDER BY 2"
+_FORK = "numbers-2"
 
 
 @pytest.fixture(autouse=True)
@@ -50,13 +56,52 @@ def test_a_new_kind_is_created_staged_published_and_verified(
     assert driver.append([(40,)]) is PublishOutcome.COMMITTED
     assert driver.append([]) is PublishOutcome.COMMITTED
     stop(driver)
-    rows = query(home_dsn, "SELECT total, tallyweir_sequence FROM totals ORDER BY 2")
-    assert [(3, 1), (40, 2)] == rows
+    assert query(home_dsn, _TOTALS_BY_BATCH) == [(3, 1), (40, 2)]
     receipt = verify(connection, PIPELINE, {})
     assert failed(receipt) == {}
     assert check_of(receipt, "row_values").checked == 2
     execute(home_dsn, "UPDATE totals SET total = 4 WHERE total = 3")
     assert list(failed(verify(connection, PIPELINE, {}))) == ["row_values"]
+
+
+def test_a_new_kind_goes_back_to_a_snapshot(home_dsn: str) -> None:
+    """Its rows of later batches go, and the same events come again once."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    driver.append([(1,), (2,)])
+    with psycopg.connect(home_dsn) as home:
+        take_snapshot(home, PIPELINE, "before", reason="a test")
+    driver.append([(40,)])
+    with psycopg.connect(home_dsn) as home:
+        broker = BrokerPosition(
+            topic_id=TOPIC_ID, log_start_offset=0, log_end_offset=1000
+        )
+        restored = restore(home, PIPELINE, "before", {TP: broker}, reason="a test")
+        assert restored.rows["totals"] == 1
+        assert failed(verify(home, PIPELINE)) == {}
+    stop(driver)
+    assert query(home_dsn, _TOTALS_BY_BATCH) == [(3, 1)]
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    driver.append([(40,)])
+    stop(driver)
+    assert [total for total, _ in query(home_dsn, _TOTALS_BY_BATCH)] == [3, 40]
+    with psycopg.connect(home_dsn) as home:
+        assert failed(verify(home, PIPELINE)) == {}
+
+
+def test_a_fork_has_the_rows_of_a_new_kind(home_dsn: str) -> None:
+    """In a table of its own, which is compared with the pipeline's."""
+    driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
+    driver.append([(1,), (2,)])
+    stop(driver)
+    with psycopg.connect(home_dsn) as home:
+        act = ActRequest(pipeline=PIPELINE, kind="fork", reason="a test")
+        forked = fork(home, act, _FORK)
+        assert forked.rows == {forked.shadows["totals"]: 1}
+        (compared,) = diff(home, PIPELINE, _FORK)
+        home.rollback()
+        assert failed(verify(home, _FORK)) == {}
+    assert (compared.equal, compared.is_equal) == (1, True)
+    assert query(home_dsn, f"SELECT total FROM {forked.shadows['totals']}") == [(3,)]
 
 
 def test_staged_rows_of_a_new_kind_that_are_gone_are_staged_again(

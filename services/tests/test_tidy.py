@@ -19,6 +19,7 @@ from services.tests.tidy_checks import (
     MODULE_LINES_MAX,
     SHARED_NAMES,
     SLEEPERS,
+    TELL_KINDS,
     dead_letter_reasons,
     error_codes,
     markdown_files,
@@ -28,6 +29,8 @@ from services.tests.tidy_checks import (
     shared_names,
     sleeps,
     sql_files,
+    telling_kinds,
+    tells_kinds,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,6 +62,7 @@ def test_each_check_finds_what_it_is_for(
         "raise FatalError('NEW_CODE', saw='')",
         "events.mark_dead(1, 'NEW_REASON', '')",
         "path = '/wo" + "rk/main'",
+        "is_window = output.kind == 'window'",
     ]
     (tmp_path / "schemas").mkdir()
     (tmp_path / "schemas" / "odd.py").touch()
@@ -94,6 +98,30 @@ def test_nobody_is_allowed_to_sleep_who_does_not() -> None:
         if sleeps(parse(path))
     }
     assert sleeping == set(SLEEPERS)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "output.kind == 'window'",
+        "output['kind'] != 'append'",
+        "output.kind in {'stateful', 'join'}",
+        "output.kind is WINDOW",
+        "isinstance(output, AppendOutput | WindowTable)",
+    ],
+)
+def test_a_comparison_of_kinds_is_found_however_it_is_written(
+    line: str, tmp_path: Path
+) -> None:
+    """By the ledger's name of the kind, or by its class."""
+    module = tmp_path / "odd.py"
+    module.write_text(line)
+    assert tells_kinds(module)
+
+
+def test_nothing_may_tell_kinds_apart_that_does_not() -> None:
+    """The list of what compares kinds is no longer than it must be."""
+    assert telling_kinds(ROOT) == set(TELL_KINDS)
 
 
 def test_the_checks_look_at_the_whole_repository() -> None:

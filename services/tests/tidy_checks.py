@@ -42,6 +42,19 @@ CONNECTORS = {
     "services/dev/chaos/chaos_world.py": "pins them, and wants psycopg's own errors",
     "services/local/embedded/postgres.py": "asks whether its server answers at all",
 }
+#: Where kinds of outputs are told apart by their names or classes, and why. Everything
+#: else asks the kind or the output.
+TELL_KINDS = {
+    "schemas/pipeline/definition.py": "only functions have code",
+    "schemas/pipeline/definition_json.py": "reads a definition of the ledger",
+    "services/dev/chaos/templates/sql/results.sql": "lists result tables to compare",
+    "sinks/postgres/audit/checks/sql/keyed.sql": "checks functions and joins only",
+    "sinks/postgres/audit/checks/sql/outbox.sql": "checks messages only",
+    "sinks/postgres/audit/why/sql/explanation.sql": "joins the ledger's rows by kind",
+    "sinks/postgres/steering/sql/restore.sql": "counts messages only",
+    "sinks/postgres/versions/keyed_comparison.py": "a join is told as a join",
+    "spark_jobs/batch/upsert.py": "only append outputs can be corrected",
+}
 #: Upper-case words in the code that are no error codes.
 NOT_CODES = {
     *("BLOCK_START", "L_BRACE", "L_BRACKET", "L_PAREN"),  # tokens of sqlglot
@@ -75,6 +88,14 @@ _COMMANDS = "services/cli/"
 _SOURCES = ("schemas", "sinks", "spark_jobs", "services", "integration_tests")
 _UPPER_SNAKE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 _UPPER = re.compile(r"[A-Z][A-Z0-9_]+")
+_KINDS = "append|join|outbox|stateful|window"
+_KIND_COMPARED = re.compile(
+    rf"\bkind\b.*(?:'(?:{_KINDS})'|\b(?:{_KINDS.upper()})\b)", re.IGNORECASE
+)
+_KIND_IN_SQL = re.compile(rf"\bkind'? *(?:=|<>|IN) *\(?'(?:{_KINDS})'", re.IGNORECASE)
+_OUTPUT_CLASS = re.compile(
+    r"\b(?:Append|Join|Keyed|Outbox|Stateful|Window)(?:Output|Table|Columns)\b"
+)
 _SQL_BLOCK = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -413,6 +434,41 @@ def find_forbidden_texts(root: Path) -> list[str]:
     return found
 
 
+def tells_kinds(path: Path) -> bool:
+    """Tell whether a module or a statement compares kinds of outputs."""
+    if path.suffix == ".sql":
+        return bool(_KIND_IN_SQL.search(path.read_text("utf-8")))
+    for node in ast.walk(parse(path)):
+        match node:
+            case ast.Compare() if _KIND_COMPARED.search(ast.unparse(node)):
+                return True
+            case ast.Call(func=ast.Name(id="isinstance"), args=[_, classes]) if (
+                _OUTPUT_CLASS.search(ast.unparse(classes))
+            ):
+                return True
+            case ast.MatchClass(cls=named) if _OUTPUT_CLASS.search(ast.unparse(named)):
+                return True
+    return False
+
+
+def telling_kinds(root: Path) -> set[str]:
+    """Name the modules and statements of the product that compare kinds of outputs."""
+    files = [*python_files(root, tests=False), *sql_files(root)]
+    return {
+        name_of(path, root)
+        for path in files
+        if "migrations" not in path.parts and tells_kinds(path)
+    }
+
+
+def find_told_kinds(root: Path) -> list[str]:
+    """Find code that a new kind of output would have to be added to."""
+    return [
+        f"{name} compares kinds of outputs instead of asking them"
+        for name in sorted(telling_kinds(root) - TELL_KINDS.keys())
+    ]
+
+
 CHECKS: tuple[Callable[[Path], list[str]], ...] = (
     find_shared_names,
     find_long_modules,
@@ -427,5 +483,6 @@ CHECKS: tuple[Callable[[Path], list[str]], ...] = (
     find_untested_fault_points,
     find_broken_links,
     find_mangled_tables,
+    find_told_kinds,
     find_forbidden_texts,
 )

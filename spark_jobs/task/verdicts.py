@@ -19,7 +19,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, singledispatch
 from typing import ClassVar
 
 import numpy as np
@@ -487,20 +487,32 @@ def _conflicting(case: Case) -> Iterator[tuple[int, str]]:
 def _late(case: Case) -> BoolArray | None:
     """Find the events that come too late for every output that wants them."""
     events = case.events
-    late, undecided = case.undecided(), case.undecided()
+    late = case.undecided()
     for number, output in enumerate(case.rules.outputs):
         if not late.any():
             return None
-        wanted = undecided & events.is_wanted_by(number)
-        if isinstance(output, WindowTable):
-            assigned = assign_chosen(
-                events.event_time_us, wanted & late, output.windows
-            )
-            is_open = ~find_late(assigned.ends, output, case.rules.watermark_us)
-            late[assigned.rows[is_open]] = False
-        else:
-            late &= ~wanted
+        wanted = late & events.is_wanted_by(number)
+        late &= ~in_time(output, case, wanted)
     return late
+
+
+@singledispatch
+def in_time(output: Output, case: Case, wanted: BoolArray) -> BoolArray:
+    """Tell which of the events that an output wants it can still take.
+
+    A kind of output that some events may come too late for registers its own function.
+    """
+    del output, case
+    return wanted
+
+
+@in_time.register
+def _(output: WindowTable, case: Case, wanted: BoolArray) -> BoolArray:
+    assigned = assign_chosen(case.events.event_time_us, wanted, output.windows)
+    is_open = ~find_late(assigned.ends, output, case.rules.watermark_us)
+    taken = np.zeros_like(wanted)
+    taken[assigned.rows[is_open]] = True
+    return taken
 
 
 #: All verdicts in their order, by the step of a task that tries them.

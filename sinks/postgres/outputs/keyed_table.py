@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import psycopg
 from psycopg import sql
@@ -121,6 +121,10 @@ class KeyedTable(Output):
     @property
     def staging_columns(self) -> tuple[Column, ...]:
         return (*self.event_columns, *POSITION_COLUMNS, EVENT_TIME, KEY, SHARD)
+
+    @property
+    def keyed(self) -> Self:
+        return self
 
     @property
     def rows_staging_table(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import psycopg
 from psycopg import sql
@@ -17,6 +17,9 @@ from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import Column, table_identifier
 from sinks.postgres.server.naming import TableNames
+
+if TYPE_CHECKING:
+    from sinks.postgres.outputs.keyed_table import KeyedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,11 @@ class Output(ABC):
     def keyed_staging(self) -> Mapping[str, tuple[Column, ...]]:
         """The columns that phase 2b stages for it, by staging table."""
         return {}
+
+    @property
+    def keyed(self) -> KeyedTable | None:
+        """The output itself if phase 2b makes its rows, with state by key."""
+        return None
 
     @property
     def takes_staged_rows(self) -> bool:

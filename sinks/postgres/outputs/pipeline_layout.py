@@ -66,7 +66,7 @@ class PipelineLayout:
     @property
     def keyed(self) -> tuple[KeyedTable, ...]:
         """The outputs whose functions keep state."""
-        return tuple(o for o in self.outputs if isinstance(o, KeyedTable))
+        return tuple(one for o in self.outputs if (one := o.keyed) is not None)
 
     @property
     def branches(self) -> tuple[str, ...]:

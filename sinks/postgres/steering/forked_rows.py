@@ -15,8 +15,7 @@ from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch, fetch_one
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.naming import revisions_table, runs_of_pipeline, state_table
+from sinks.postgres.server.naming import runs_of_pipeline
 from sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("sinks.postgres.steering", "fork.sql")
@@ -141,11 +140,12 @@ def find_present(
     If no driver has started with an output yet, it has no tables.
     """
     asked = tuple(outputs)
-    windows = {output.table for output in pipeline.windows}.intersection(asked)
-    tables = [table_identifier(table) for table in asked]
-    tables += [table_identifier(revisions_table(table)) for table in windows]
-    tables += [state_table(pipeline.number, table) for table in windows]
-    named = {table.as_string(connection): table for table in tables}
+    named = {
+        table.as_string(connection): table
+        for output in pipeline.outputs
+        if output.table in asked
+        for table in output.kind.tables(output.table, pipeline.number)
+    }
     rows = fetch(connection, _SQL["present_tables"], tables=list(named))
     return PresentTables(
         of=(pipeline.number, asked),
@@ -168,13 +168,10 @@ def copy_results(  # noqa: PLR0913, PLR0917 - from where to where
             return 0
         return _copy_table(connection, source, target)
 
-    rows = copy(table_identifier(table), table_identifier(shadow))
-    if any(output.table == table for output in pipeline.windows):
-        copy(
-            table_identifier(revisions_table(table)),
-            table_identifier(revisions_table(shadow)),
-        )
-        copy(state_table(pipeline.number, table), state_table(number, shadow))
+    kind = next(one.kind for one in pipeline.outputs if one.table == table)
+    sources = kind.tables(table, pipeline.number)
+    targets = kind.tables(shadow, number)
+    rows, *_ = [copy(*pair) for pair in zip(sources, targets, strict=True)]
     return rows
 
 
