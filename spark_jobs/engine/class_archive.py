@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,7 +89,7 @@ def _run_batches(spark: SparkSession, checkpoint: Path) -> None:
     query.awaitTermination()
 
 
-def _count(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     rows = sum(batch.num_rows for batch in batches)
     yield pa.RecordBatch.from_pydict({"rows": [rows]})
 

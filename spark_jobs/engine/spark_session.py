@@ -96,6 +96,9 @@ _EXACT = {
     # Otherwise ``a + 1 + 2`` becomes ``a + (1 + 2)``, which overflows in other cases.
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer"
     ".ReorderAssociativeOperator",
+    # Otherwise Arrow converts what a function in a transform gives: a text into a
+    # number, for example.
+    "spark.sql.execution.pythonUDF.arrow.enabled": "false",
     # Otherwise Spark replaces ``${…}`` in a text with a value from the environment.
     "spark.sql.variable.substitute": "false",
 }
@@ -120,6 +123,10 @@ _SPEED = {
     # error messages.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.shuffle.sort.bypassMergeThreshold": "400",
+    # Otherwise Spark sums each shuffled row up, and fails the job if a lost task gives
+    # other rows. ``stage_jobs.py`` finds such rows, and stages the batch again.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
 }
 

@@ -87,7 +87,7 @@ class KeyTask:
             PROCESSING: to_datetime(self.fires_clock_through_us),
         }
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Process the shards of the tasks whose numbers arrive; yield the vote."""
         numbers = [n for batch in batches for n in batch.column(0).to_pylist()]
         shards = [n for n in range(self.shards) if n % self.tasks in numbers]

@@ -8,7 +8,7 @@ see no staged row before the driver publishes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -103,7 +103,7 @@ class StageTask:
     #: events have not waited.
     planned_at_us: int | None
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage the rows of one task of Spark and yield its vote."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this inside a task only"

@@ -1,4 +1,4 @@
-"""The functions of Spark 4.1.1, by what a pipeline's expressions may do with them.
+"""The functions of Spark 4.2.0, by what a pipeline's expressions may do with them.
 
 The list comes from Spark's own function registry. It is kept here as data, because a
 pipeline file is checked before Spark starts, and the check must find misspelt
@@ -12,7 +12,8 @@ import enum
 _ONE_EVENT = "An expression here looks at one event and gives one value for it."
 
 _UNREPEATABLE = """
-    aes_encrypt curdate current_catalog current_database current_date current_schema
+    aes_encrypt curdate current_catalog current_database current_date current_path
+    current_schema
     current_time current_timestamp current_timezone current_user
     input_file_block_length input_file_block_start input_file_name java_method
     localtimestamp monotonically_increasing_id now rand randn random randstr reflect
@@ -25,13 +26,17 @@ _AGGREGATES = """
     bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg bool_and bool_or
     collect_list collect_set corr count count_if count_min_sketch covar_pop
     covar_samp every first first_value grouping grouping_id histogram_numeric
-    hll_sketch_agg hll_union_agg kll_sketch_agg_bigint kll_sketch_agg_double
-    kll_sketch_agg_float kurtosis last last_value listagg max max_by mean median min
-    min_by mode percentile percentile_approx percentile_cont percentile_disc
+    hll_sketch_agg hll_union_agg kll_merge_agg_bigint kll_merge_agg_double
+    kll_merge_agg_float kll_sketch_agg_bigint kll_sketch_agg_double
+    kll_sketch_agg_float kurtosis last last_value listagg max max_by mean measure median
+    min min_by mode percentile percentile_approx percentile_cont percentile_disc
     regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx
     regr_sxy regr_syy schema_of_variant_agg skewness some std stddev stddev_pop
     stddev_samp string_agg sum theta_intersection_agg
-    theta_sketch_agg theta_union_agg try_avg try_sum var_pop var_samp variance
+    theta_sketch_agg theta_union_agg try_avg try_sum tuple_intersection_agg_double
+    tuple_intersection_agg_integer tuple_sketch_agg_double tuple_sketch_agg_integer
+    tuple_union_agg_double tuple_union_agg_integer var_pop var_samp variance vector_avg
+    vector_sum
 """
 
 _OVER_WINDOWS = """
@@ -66,6 +71,20 @@ _SKETCHES = """
     kll_sketch_to_string_bigint kll_sketch_to_string_double
     kll_sketch_to_string_float st_asbinary st_geogfromwkb st_geomfromwkb st_setsrid
     st_srid theta_difference theta_intersection theta_sketch_estimate theta_union
+    tuple_difference_double tuple_difference_integer tuple_difference_theta_double
+    tuple_difference_theta_integer tuple_intersection_double tuple_intersection_integer
+    tuple_intersection_theta_double tuple_intersection_theta_integer
+    tuple_sketch_estimate_double tuple_sketch_estimate_integer
+    tuple_sketch_summary_double tuple_sketch_summary_integer tuple_sketch_theta_double
+    tuple_sketch_theta_integer tuple_union_double tuple_union_integer
+    tuple_union_theta_double tuple_union_theta_integer
+"""
+
+_NEW = """
+    array_binary_search is_valid_variant time_bucket time_from_micros time_from_millis
+    time_from_seconds time_to_micros time_to_millis time_to_seconds
+    vector_cosine_similarity vector_inner_product vector_l2_distance vector_norm
+    vector_normalize
 """
 
 _PER_EVENT = """
@@ -164,6 +183,12 @@ _REFUSALS: dict[str, tuple[str, str, str]] = {
             "reads a structure out of bytes",
             "Damaged ones may ask for more memory than there is.",
             "Use the aggregates of a window output.",
+        ),
+        (
+            _NEW,
+            "is new in Spark 4.2",
+            "It is not known to be exact, nor bounded in memory and time.",
+            "Compute it in a transform.",
         ),
     )
     for name in names.split()

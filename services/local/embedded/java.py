@@ -19,7 +19,7 @@ from services.local.embedded.state_directory import (
 from services.local.embedded.virtual_environment import JAVA_LOCK, install
 from sinks.protocol.errors import ConfigurationError
 
-# Spark 4.1 supports these; 25 is too new for it.
+# Spark 4.2 supports these.
 SUPPORTED_VERSIONS = (17, 21)
 
 _PROBE_TIMEOUT_S = 30
