@@ -1,4 +1,4 @@
-# Stands in for apache/kafka:4.1.1: the broker's jars under that image's paths, with the
+# Stands in for apache/kafka:4.4.0: the broker's jars under that image's paths, with the
 # scripts that compose.yaml calls.
 FROM eclipse-temurin:17-jre
 RUN groupadd --gid 1000 appuser && useradd --uid 1000 --gid 1000 appuser \
