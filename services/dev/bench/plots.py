@@ -37,7 +37,7 @@ _AXIS_LABELS = {
 #: Axes whose values double or grow tenfold from one point to the next.
 _LOG_AXES = ("task_slots", "kafka_partitions", "event_bytes", "window_keys")
 #: Text stays text, and the same figures give the same file.
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
@@ -148,7 +148,7 @@ def draw(command: str, figures: Figures) -> str:
     return picture.getvalue()
 
 
-def _short(value: float, _place: int | None = None) -> str:
+def _short(value: float, _place: float | None = None) -> str:
     """Format a number in the short form that an axis needs, such as 137.8k."""
     if value >= _MEGA:
         return f"{value / _MEGA:.4g}M"
