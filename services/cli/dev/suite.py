@@ -73,6 +73,7 @@ def register(app: typer.Typer) -> None:
             "tallyweir test --unit",
             "tallyweir test --all",
             "tallyweir test --containers --all",
+            "tallyweir test --matrix",
             "tallyweir test -- -k fence -x",
         ),
         context_settings={"ignore_unknown_options": True},
@@ -92,6 +93,10 @@ def run_tests(
         typer.Option("--containers", help="Only what runs the images."),
     ] = False,
     long: Annotated[bool, typer.Option("--all", help="Also what takes long.")] = False,
+    matrix: Annotated[
+        bool,
+        typer.Option("--matrix", help="Some tests on every supported version."),
+    ] = False,
 ) -> None:
     """Run the checks: lint, types, layers, unit, simulation, integration, pages.
 
@@ -107,6 +112,10 @@ def run_tests(
     signal.signal(signal.SIGTERM, _end)
     started = time.monotonic()
     arguments = tuple(pytest_arguments or ())
+    if matrix:
+        from services.dev.version_matrix import run_matrix
+
+        raise typer.Exit(0 if run_matrix(arguments, say) else 1)
     if containers:
         steps = [container_step(arguments, long=long)]
     else:

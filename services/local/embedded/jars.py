@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,10 @@ from services.local.embedded.state_directory import ROOT, exclusive, state_direc
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 JAR_LOCK = ROOT / "jars.lock"
+#: Servers of other versions, for ``test --matrix`` only.
+MATRIX_JAR_LOCK = ROOT / "matrix-jars.lock"
+#: Names the class path of another broker; ``test --matrix`` sets it.
+BROKER_CLASSPATH_VARIABLE = "TALLYWEIR_TEST_BROKER"
 
 _FETCH_TIMEOUT_S = 900
 _OUTPUT_LINES_SHOWN = 12
@@ -57,7 +62,8 @@ def spark_jars() -> list[Path]:
 
 def broker_classpath() -> str:
     """Return a Java class path of a whole Kafka broker; fetched on first use."""
-    return ":".join(map(str, ensure_jars("broker")))
+    other = os.environ.get(BROKER_CLASSPATH_VARIABLE)
+    return other or ":".join(map(str, ensure_jars("broker")))
 
 
 def bench_jars() -> list[Path]:
@@ -81,7 +87,7 @@ def locked_jars(section: str, *, lock: Path = JAR_LOCK) -> tuple[Jar, ...]:
     return tuple(jars)
 
 
-def ensure_jars(section: str) -> list[Path]:
+def ensure_jars(section: str, *, lock: Path = JAR_LOCK) -> list[Path]:
     """Return the files of one section, each verified when it was fetched.
 
     Raises:
@@ -93,7 +99,7 @@ def ensure_jars(section: str) -> list[Path]:
         good. The next call fetches the missing ones.
     """
     directory = state_directory() / "jars"
-    jars = locked_jars(section)
+    jars = locked_jars(section, lock=lock)
     if any(not (directory / jar.file_name).exists() for jar in jars):
         with exclusive(directory):
             missing = [j for j in jars if not (directory / j.file_name).exists()]

