@@ -146,15 +146,18 @@ def verify(
 def _check_offset_ranges(
     connection: Connection[TupleRow], pipeline: str, size: DictRow
 ) -> Check:
-    violations = [
-        _broken_range(row)
-        for row in fetch(connection, _LEDGER["broken_ranges"], pipeline=pipeline)
-    ]
+    ranges, ends = (
+        fetch(
+            connection, _LEDGER[name].format(steps=_LEDGER["steps"]), pipeline=pipeline
+        )
+        for name in ("broken_ranges", "broken_ends")
+    )
+    violations = [_broken_range(row) for row in ranges]
     violations += [
         f"{row['topic']}[{row['partition']}] stands at "
         f"{'no offset' if row['next_offset'] is None else row['next_offset']}, "
         f"the ledger ends at {row['until_offset']} with batch {row['sequence']}"
-        for row in fetch(connection, _LEDGER["broken_ends"], pipeline=pipeline)
+        for row in ends
     ]
     moved = {
         "were given up by accept-gap": size["offsets_given_up"],

@@ -27,7 +27,7 @@ from psycopg.rows import DictRow
 from sinks.postgres.audit.audited_databases import AuditedDatabases
 from sinks.postgres.audit.checks.branches import BranchFindings
 from sinks.postgres.audit.checks.collisions import find_collisions
-from sinks.postgres.audit.checks.ledger_ranges import LedgerRanges
+from sinks.postgres.audit.checks.ledger_ranges import LedgerRanges, tallied_rows
 from sinks.postgres.audit.receipt import Check, judge, not_applicable
 from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
@@ -248,7 +248,7 @@ def _count(
     values = {**ranges.parameters, "pipeline": pipeline, "output_table": output.table}
     for database in databases.of(output):
         source = rows_ever(output) if database.name == HOME else output.identifier
-        statement = _OUTPUTS["tallied_rows"].format(table=source)
+        statement = tallied_rows(source)
         for row in database.fetch(statement, **values):
             rows.checked += row["found"]
             where = TopicPartition(row["topic"], row["partition"])

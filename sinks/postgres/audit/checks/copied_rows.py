@@ -24,7 +24,7 @@ from psycopg.rows import DictRow
 
 from sinks.postgres.audit.audited_databases import AuditedDatabases
 from sinks.postgres.audit.checks.appended_rows import missing_columns, rows_ever
-from sinks.postgres.audit.checks.ledger_ranges import LedgerRanges
+from sinks.postgres.audit.checks.ledger_ranges import BOUNDS, LedgerRanges
 from sinks.postgres.audit.receipt import Check, judge
 from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
@@ -111,7 +111,7 @@ def _read_batches(
     ranges: LedgerRanges,
     found: _Found,
 ) -> dict[int, _Batch]:
-    statement = _COPIED["positions"].format(table=rows_ever(output))
+    statement = _COPIED["positions"].format(table=rows_ever(output), bounds=BOUNDS)
     batches: dict[int, _Batch] = {}
     for row in databases.home.fetch(
         statement,

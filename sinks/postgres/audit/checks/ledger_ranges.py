@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from psycopg import Connection
+from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
 from sinks.postgres.ledger.audited_pipeline import fetch_one, read_positions
@@ -22,6 +22,9 @@ from sinks.postgres.server.statements import load_statements
 from sinks.protocol.offsets import TopicPartition
 
 _OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
+
+#: The ranges of each partition, for a statement that gets ``LedgerRanges.parameters``.
+BOUNDS = _OUTPUTS["bounds"]
 
 #: From offset, until offset, and the batch.
 Span = tuple[int, int, int]
@@ -127,3 +130,8 @@ def read_ledger_ranges(connection: Connection[TupleRow], pipeline: str) -> Ledge
         standing_from=standing["sequence"],
         next_offsets=read_positions(connection, pipeline),
     )
+
+
+def tallied_rows(table: sql.Composable) -> sql.Composed:
+    """Return the statement that counts the rows of a table by batch and partition."""
+    return _OUTPUTS["tallied_rows"].format(table=table, bounds=BOUNDS)

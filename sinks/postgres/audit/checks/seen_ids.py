@@ -25,7 +25,7 @@ from psycopg.rows import DictRow, TupleRow, dict_row
 
 from sinks.postgres.audit.audited_databases import AuditedDatabases
 from sinks.postgres.audit.checks.branches import BranchFindings
-from sinks.postgres.audit.checks.ledger_ranges import LedgerRanges
+from sinks.postgres.audit.checks.ledger_ranges import BOUNDS, LedgerRanges, tallied_rows
 from sinks.postgres.audit.receipt import Check, judge, not_applicable
 from sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
@@ -274,7 +274,9 @@ def _bucketed_rows(
 ) -> dict[tuple[int, int], int]:
     """Count an output's events by batch and bucket."""
     statement = _CATALOG["bucketed_rows"].format(
-        table=output.identifier, event_time=sql.Identifier(pipeline.event_time)
+        table=output.identifier,
+        event_time=sql.Identifier(pipeline.event_time),
+        bounds=BOUNDS,
     )
     appended: dict[tuple[int, int], int] = defaultdict(int)
     for database in databases.of(output):
@@ -295,7 +297,7 @@ def _corrected_batches(
     ranges: LedgerRanges,
 ) -> set[int]:
     """Return the batches some of whose rows in an output were replaced by upserts."""
-    replaced = _OUTPUTS["tallied_rows"].format(table=_OUTPUTS["replaced_rows"])
+    replaced = tallied_rows(_OUTPUTS["replaced_rows"])
     found = databases.home.fetch(
         replaced,
         pipeline=pipeline.name,

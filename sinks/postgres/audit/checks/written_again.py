@@ -17,14 +17,13 @@ from psycopg import sql
 
 from sinks.postgres.audit.audited_databases import AuditedDatabase, AuditedDatabases
 from sinks.postgres.audit.checks.branches import BranchFindings
-from sinks.postgres.audit.checks.ledger_ranges import LedgerRanges
+from sinks.postgres.audit.checks.ledger_ranges import LedgerRanges, tallied_rows
 from sinks.postgres.audit.checks.written_outputs import WrittenOutput, present_columns
 from sinks.postgres.ledger.audited_pipeline import AuditedOutput, AuditedPipeline
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.sqlstate import translated
 from sinks.postgres.server.statements import load_statements
 
-_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
 _VALUES = load_statements("sinks.postgres.audit.checks", "row_values.sql")
 
 
@@ -140,6 +139,4 @@ class _Statements:
             "definition_writers": _VALUES["definition_writers"].format(name=name),
         }
         self.rows_there = _VALUES["rows_there"].format(**parts)
-        self.strangers = _OUTPUTS["tallied_rows"].format(
-            table=_VALUES["rows_of_strangers"].format(**parts)
-        )
+        self.strangers = tallied_rows(_VALUES["rows_of_strangers"].format(**parts))

@@ -46,17 +46,7 @@ WHERE pipeline = %(pipeline)s
 -- name: bucketed_rows
 -- Appended events per batch and bucket of their event time, for the buckets that must
 -- still exist.
-WITH bounds AS (
-    SELECT topic, partition,
-           array_agg(from_offset ORDER BY from_offset) AS froms,
-           array_agg(sequence ORDER BY from_offset) AS sequences
-    FROM unnest(
-        %(topics)s::text[], %(partitions)s::integer[], %(sequences)s::bigint[],
-        %(froms)s::bigint[], %(untils)s::bigint[]
-    ) AS span (topic, partition, sequence, from_offset, until_offset)
-    WHERE until_offset > from_offset
-    GROUP BY topic, partition
-)
+WITH bounds AS ({bounds})
 SELECT coalesce(
            again.sequence, b.sequences[width_bucket(r.kafka_offset, b.froms)]
        ) AS sequence,

@@ -76,23 +76,25 @@ WHERE pipeline = %(pipeline)s
 GROUP BY reason
 ORDER BY events DESC, reason;
 
+-- name: steps
+-- Ranges, accepted gaps and moves: what positions have passed.
+SELECT topic, partition, sequence, 0 AS move, from_offset, until_offset
+FROM tallyweir.batch_partition
+WHERE pipeline = %(pipeline)s
+UNION ALL
+-- A gap was accepted, or a position moved, after the batch of its number.
+SELECT topic, partition, after_sequence, move, from_offset, until_offset
+FROM tallyweir.accepted_gap
+WHERE pipeline = %(pipeline)s
+UNION ALL
+SELECT topic, partition, after_sequence, move, from_offset, until_offset
+FROM tallyweir.offset_reset
+WHERE pipeline = %(pipeline)s
+
 -- name: broken_ranges
 -- Ranges, accepted gaps and moves in the order of batches: each must begin where the
 -- one before it in its partition ended.
-WITH step AS (
-    SELECT topic, partition, sequence, 0 AS move, from_offset, until_offset
-    FROM tallyweir.batch_partition
-    WHERE pipeline = %(pipeline)s
-    UNION ALL
-    -- A gap was accepted, or a position moved, after the batch of its number.
-    SELECT topic, partition, after_sequence, move, from_offset, until_offset
-    FROM tallyweir.accepted_gap
-    WHERE pipeline = %(pipeline)s
-    UNION ALL
-    SELECT topic, partition, after_sequence, move, from_offset, until_offset
-    FROM tallyweir.offset_reset
-    WHERE pipeline = %(pipeline)s
-),
+WITH step AS ({steps}),
 chained AS (
     SELECT topic, partition, sequence, from_offset,
            lag(until_offset) OVER former AS expected,
@@ -110,19 +112,7 @@ ORDER BY topic, partition, sequence;
 
 -- name: broken_ends
 -- Partitions whose position differs from the end of their last range, gap or move.
-WITH step AS (
-    SELECT topic, partition, sequence, 0 AS move, from_offset, until_offset
-    FROM tallyweir.batch_partition
-    WHERE pipeline = %(pipeline)s
-    UNION ALL
-    SELECT topic, partition, after_sequence, move, from_offset, until_offset
-    FROM tallyweir.accepted_gap
-    WHERE pipeline = %(pipeline)s
-    UNION ALL
-    SELECT topic, partition, after_sequence, move, from_offset, until_offset
-    FROM tallyweir.offset_reset
-    WHERE pipeline = %(pipeline)s
-),
+WITH step AS ({steps}),
 final AS (
     SELECT DISTINCT ON (topic, partition)
            topic, partition, sequence, until_offset

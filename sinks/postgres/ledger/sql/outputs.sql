@@ -42,24 +42,26 @@ SELECT sequence
 FROM tallyweir.standing_from
 WHERE pipeline = %(pipeline)s;
 
+-- name: bounds
+-- The ranges of each partition in the order of offsets, for ``width_bucket``.
+SELECT topic, partition,
+       array_agg(from_offset ORDER BY from_offset) AS froms,
+       array_agg(until_offset ORDER BY from_offset) AS untils,
+       array_agg(sequence ORDER BY from_offset) AS sequences
+FROM unnest(
+    %(topics)s::text[], %(partitions)s::integer[], %(sequences)s::bigint[],
+    %(froms)s::bigint[], %(untils)s::bigint[]
+) AS span (topic, partition, sequence, from_offset, until_offset)
+WHERE until_offset > from_offset
+GROUP BY topic, partition
+
 -- name: tallied_rows
 -- Rows per batch and partition. A row belongs to the range that holds its offset;
 -- width_bucket finds it by binary search, while a join on both bounds would compare
 -- every row with every range. If records were read again, a range counts for the
 -- offsets that it held first; records that became results at a later reading are
 -- listed. Rows of topics that the pipeline never read belong to another pipeline.
-WITH bounds AS (
-    SELECT topic, partition,
-           array_agg(from_offset ORDER BY from_offset) AS froms,
-           array_agg(until_offset ORDER BY from_offset) AS untils,
-           array_agg(sequence ORDER BY from_offset) AS sequences
-    FROM unnest(
-        %(topics)s::text[], %(partitions)s::integer[], %(sequences)s::bigint[],
-        %(froms)s::bigint[], %(untils)s::bigint[]
-    ) AS span (topic, partition, sequence, from_offset, until_offset)
-    WHERE until_offset > from_offset
-    GROUP BY topic, partition
-),
+WITH bounds AS ({bounds}),
 placed AS (
     SELECT r.kafka_topic AS topic, r.kafka_partition AS partition, r.kafka_offset,
            b.untils, b.sequences,

@@ -4,18 +4,7 @@
 -- name: positions
 -- Positions per batch and partition, and the rows that have them. As in tallied_rows, a
 -- position belongs to the range that contains it; sequence is null if no range does.
-WITH bounds AS (
-    SELECT topic, partition,
-           array_agg(from_offset ORDER BY from_offset) AS froms,
-           array_agg(until_offset ORDER BY from_offset) AS untils,
-           array_agg(sequence ORDER BY from_offset) AS sequences
-    FROM unnest(
-        %(topics)s::text[], %(partitions)s::integer[], %(sequences)s::bigint[],
-        %(froms)s::bigint[], %(untils)s::bigint[]
-    ) AS span (topic, partition, sequence, from_offset, until_offset)
-    WHERE until_offset > from_offset
-    GROUP BY topic, partition
-),
+WITH bounds AS ({bounds}),
 copied AS (
     SELECT kafka_topic, kafka_partition, kafka_offset, count(*) AS copies
     FROM {table} AS present
