@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import AsJson, PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
@@ -48,14 +49,12 @@ def cost(
     from services.operate.cost.estimate import estimate_cost
     from services.operate.cost.prices import read_prices
     from services.operate.cost.what_if import imagine
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit
-    from sinks.postgres.server.connection import connect
 
     span = _span(since)
     known = None if prices is None else read_prices(prices)
     name = pipeline_name(pipeline)
-    with connect(find_home_dsn(), application_name="tallyweir cost") as home:
+    with connected_home("cost") as home:
         usage = audit.read_usage(home, name, span=span)
     estimate = None if known is None else estimate_cost(usage, known)
     what_ifs: tuple[WhatIf, ...] = ()

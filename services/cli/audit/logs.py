@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
@@ -32,12 +33,10 @@ def logs(
     Each with the batch that it is about, or that was at hand. The home database keeps
     3,000; everything else that a driver says is on its standard error only.
     """
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres.records.driver_log import read_driver_log
-    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
-    with connect(find_home_dsn(), application_name="tallyweir logs") as home:
+    with connected_home("logs") as home:
         found = read_driver_log(home, name, sequence=batch, limit=newest)
     for line in reversed(found):
         said = " ".join(f"{key}={value}" for key, value in line.detail.items())

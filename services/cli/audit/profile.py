@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say
@@ -43,14 +44,11 @@ def profile(
     from services.operate.profiling.found_driver import find_driver
     from services.operate.profiling.jvm_samples import JvmRecording
     from services.operate.profiling.python_samples import sample_python
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres.audit import read_overview
     from sinks.postgres.profiles import ProfileKind, TakenProfile, keep_profile
-    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir profile") as home:
+    with connected_home("profile") as home:
         driver = find_driver(read_overview(home), name)
     note(f"sampling process {driver.process_id} and its workers for {seconds} s")
     found: dict[ProfileKind, dict[Stack, int]] = {}
@@ -68,7 +66,7 @@ def profile(
                 found[ProfileKind.JVM] = recording.stop()
         except ValueError as error:
             note(f"the JVM is left out: {error}")
-    with connect(dsn, application_name="tallyweir profile") as home:
+    with connected_home("profile") as home:
         for kind, stacks in found.items():
             title = f"{name}, epoch {driver.epoch}: {kind.value}, {seconds} s"
             taken = TakenProfile(

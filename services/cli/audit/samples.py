@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import AsJson
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_json
@@ -43,12 +44,10 @@ def samples(
     names. Exit code 1 when there are none.
     """
     from services.operate.samples_json import samples_json
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit
-    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
-    with connect(find_home_dsn(), application_name="tallyweir samples") as home:
+    with connected_home("samples") as home:
         found = audit.read_samples(home, name, step=step)
     if as_json:
         say_json(samples_json(name, found))

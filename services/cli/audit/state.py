@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import AsJson
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say_json, say_table
@@ -37,13 +38,10 @@ def state(
 
     Exit code 1 when it keeps nothing.
     """
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit
-    from sinks.postgres.server.connection import connect
 
-    dsn = find_home_dsn()
     name = pipeline_name(pipeline)
-    with connect(dsn, application_name="tallyweir state") as home:
+    with connected_home("state") as home:
         report = audit.read_key(home, name, key)
     if as_json:
         say_json({"pipeline": name, "state": report.state, "timers": report.timers})

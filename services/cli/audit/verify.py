@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import AsJson, PipelineName
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
@@ -72,16 +73,14 @@ def verify(
     where nothing differs, and names what it has not looked at; with --json,
     replay.verdict tells the two apart.
     """
-    from services.process.endpoints import find_endpoints, find_home_dsn
+    from services.process.endpoints import find_endpoints
     from sinks.postgres import audit
-    from sinks.postgres.server.connection import connect
 
     if since is not None and not replay:
         raise typer.BadParameter("--since says from where on to --replay.")
     databases = pipeline_databases(pipeline)
-    dsn = find_home_dsn()
     name = pipeline_name(pipeline)
-    with connect(dsn, application_name="tallyweir verify") as home:
+    with connected_home("verify") as home:
         receipt = audit.verify(home, name, databases)
         if recount:
             check = _recount(home, find_endpoints().kafka_bootstrap, name)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
@@ -46,15 +47,12 @@ def wait_for(
     record; `why` tells what. With --timeout 0 it only looks. Exit code 75 when the
     time is over: the same call may be made again.
     """
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit
-    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     place = TopicPartition(topic, partition)
     began = time.monotonic()
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir wait-for") as home:
+    with connected_home("wait-for") as home:
         while not audit.is_visible(home, name, place, offset):
             if time.monotonic() - began >= timeout:
                 raise _not_visible_yet(name, place, offset, timeout)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import PipelineName, Reason
 from services.cli.rendering import example, note, say, say_json
 
@@ -54,13 +55,10 @@ def plan(file: _File, as_json: _Json = False) -> None:
     `update` does. 78: it cannot follow; each reason names the way out.
     """
     from services.cli.pipelines.plan_report import say_plan
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     described = _describe(file)
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir plan") as home:
+    with connected_home("plan") as home:
         made = steering.plan_update(home, described.pipeline, described.version)
     if as_json:
         say_json(made.to_json())
@@ -82,9 +80,7 @@ def update(
     A driver at work is fenced, drops the batch at hand whole, and ends unless it runs
     this very version: start it with the new file.
     """
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     described = _describe(file)
     request = steering.ChangeRequest(
@@ -93,8 +89,7 @@ def update(
         dry_run=dry_run,
         watched_batches=watch,
     )
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir update") as home:
+    with connected_home("update") as home:
         changed = steering.update(home, request, described.version)
     _say_changed(changed, f"Start it with: tallyweir run {file}", dry_run=dry_run)
 
@@ -107,14 +102,11 @@ def rollback(
 ) -> None:
     """Let a former version come into force again, with all that is kept since."""
     from services.cli.pipeline_name import pipeline_name
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     request = steering.ChangeRequest(pipeline=name, reason=reason, dry_run=dry_run)
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir rollback") as home:
+    with connected_home("rollback") as home:
         changed = steering.rollback(home, request, version)
     _say_changed(
         changed,
@@ -135,13 +127,10 @@ def versions(
     from services.cli.pipeline_name import pipeline_name
     from services.cli.pipelines.plan_report import say_versions
     from services.operate.steering.versions_json import versions_json
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir versions") as home:
+    with connected_home("versions") as home:
         if show is not None:
             one = steering.read_version(home, name, show)
             if one.file_text is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import Once
 from services.cli.rendering import example, say, say_json, say_table
 from sinks.protocol.errors import ConfigurationError
@@ -108,11 +109,9 @@ def show(
     ] = False,
 ) -> None:
     """Show what fires now, as the alerts service has found it."""
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres.alerting.firing import read_firing
-    from sinks.postgres.server.connection import connect
 
-    with connect(find_home_dsn(), application_name="tallyweir alerts") as home:
+    with connected_home("alerts") as home:
         firing = read_firing(home)
     if as_json:
         say_json({"firing": [asdict(one) for one in firing]})

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import DryRun, PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
@@ -52,13 +53,10 @@ def list_letters(
     skip: Annotated[int, typer.Option(min=0, help="Leave out so many.")] = 0,
 ) -> None:
     """List dead letters by reason, or 50 of one reason, newest batches first."""
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit
-    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
-    dsn = find_home_dsn()
-    with connect(dsn, application_name=_APPLICATION) as home:
+    with connected_home("dead-letters") as home:
         if group is None:
             say_table(
                 ("reason", "letters", "redriven", "last batch", "one of them"),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from services.cli.audit.verify import keep_receipt, say_receipt
+from services.cli.home import connected_home
 from services.cli.options import AsJson, DryRun, PipelineName, Reason
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
@@ -72,15 +73,13 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
     on. Exit code 1 when it is drained and not verified.
     """
     from services.operate.steering.waiting_report import waiting_told
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit, steering
-    from sinks.postgres.server.connection import connect
 
     name, databases = pipeline_name(pipeline), pipeline_databases(pipeline)
     request = steering.ActRequest(
         pipeline=name, kind="drain", reason=reason, dry_run=dry_run
     )
-    with connect(find_home_dsn(), application_name="tallyweir drain") as home:
+    with connected_home("drain") as home:
         asked = steering.drain(home, request, closes_windows=close_windows)
         waiting = audit.read_waiting(home, name, databases)
         if not as_json:

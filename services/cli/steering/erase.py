@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, note, say, say_table
@@ -73,17 +74,14 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option
     goes on by itself.
     """
     from services.operate.steering.erasure import erase_events, erasure_told
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     act = steering.ActRequest(
         pipeline=name, kind="erase", reason=reason, dry_run=dry_run
     )
     receipt = steering.parse_receipt(name, again.read_text("utf-8")) if again else None
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir erase") as home:
+    with connected_home("erase") as home:
         erasure = erase_events(
             home,
             act,
@@ -109,13 +107,10 @@ def erasures(
     ] = False,
 ) -> None:
     """List what was erased, or print the receipt that `erase --again` takes."""
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir erasures") as home:
+    with connected_home("erasures") as home:
         tombs = steering.read_tombs(home, name)
         done = steering.read_erasures(home, name)
     if as_json:

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import AsJson, DryRun, Reason
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json
@@ -60,15 +61,12 @@ def fork(
     The other pipeline is not stopped.
     """
     from services.operate.steering.fork_report import fork_told
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     request = steering.ActRequest(
         pipeline=pipeline_name(pipeline), kind="fork", reason=reason, dry_run=dry_run
     )
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir fork") as home:
+    with connected_home("fork") as home:
         made = steering.fork(home, request, pipeline_name(new), empty=empty or ())
     say("\n".join(fork_told(made)))
     say(
@@ -91,13 +89,10 @@ def diff(
 
     Exit code 1 when an output differs.
     """
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     front, shadowing = pipeline_name(pipeline), pipeline_name(new)
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir diff") as home:
+    with connected_home("diff") as home:
         found = steering.diff(home, front, shadowing)
     found = tuple(one for one in found if output in {None, one.table})
     if as_json:
@@ -127,16 +122,13 @@ def switch(
     with the two exchanged, it takes that back.
     """
     from services.operate.steering.fork_report import switch_told
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     front, shadowing = pipeline_name(pipeline), pipeline_name(new)
     request = steering.ActRequest(
         pipeline=front, kind="switch", reason=reason, dry_run=dry_run
     )
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir switch") as home:
+    with connected_home("switch") as home:
         done = steering.switch(home, request, shadowing)
     say("\n".join(switch_told(done, front, shadowing)))
     say(
@@ -160,9 +152,7 @@ def discard(
     tables readers find is refused.
     """
     from services.operate.steering.fork_report import discard_told
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     request = steering.ActRequest(
         pipeline=pipeline_name(pipeline),
@@ -170,8 +160,7 @@ def discard(
         reason=reason,
         dry_run=dry_run,
     )
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir discard") as home:
+    with connected_home("discard") as home:
         done = steering.discard(home, request)
     say("\n".join(discard_told(done)))
     say(

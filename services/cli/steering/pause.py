@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import DryRun, PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say
@@ -40,13 +41,10 @@ def pause(
     A driver at work drops the batch at hand whole and waits; it need not answer.
     What comes meanwhile waits in Kafka: watch its retention.
     """
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir pause") as home:
+    with connected_home("pause") as home:
         paused = steering.pause(home, name, reason=reason, dry_run=dry_run)
     if paused is None:
         say(f"Pipeline {name} can be paused. {_UNCHANGED}")
@@ -59,13 +57,10 @@ def pause(
 
 def resume(pipeline: PipelineName, dry_run: DryRun = False) -> None:
     """End a pause, or call off a drain: a driver that waits goes on within seconds."""
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir resume") as home:
+    with connected_home("resume") as home:
         ended = steering.resume(home, name, dry_run=dry_run)
     say(f"Pipeline {name} was {ended.told()}.")
     say(_UNCHANGED if dry_run else "It goes on; a driver that waits claims an epoch.")

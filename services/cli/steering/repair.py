@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import AsJson, PipelineName
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
@@ -41,10 +42,8 @@ def repair(
     one database. It only reads and prints: a person decides and does the steps. Exit
     code 1 when something disagrees.
     """
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres.audit.repair import find_disagreement
     from sinks.postgres.audit.repair_steps import repair_steps
-    from sinks.postgres.server.connection import connect
 
     if not plan:
         raise typer.BadParameter(
@@ -52,7 +51,7 @@ def repair(
         )
     databases = pipeline_databases(pipeline)
     name = pipeline_name(pipeline)
-    with connect(find_home_dsn(), application_name="tallyweir repair") as home:
+    with connected_home("repair") as home:
         found = find_disagreement(home, name, databases)
     steps = repair_steps(found)
     if as_json:

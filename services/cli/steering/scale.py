@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import AsJson, DryRun, PipelineName
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
@@ -66,9 +67,7 @@ def scale(  # noqa: PLR0913 - its options
         change_bounds,
         parse_bounds,
     )
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import audit
-    from sinks.postgres.server.connection import connect
 
     wanted = parse_bounds(
         executors=(min_executors, max_executors),
@@ -76,7 +75,7 @@ def scale(  # noqa: PLR0913 - its options
         off=off,
     )
     name = pipeline_name(pipeline)
-    with connect(find_home_dsn(), application_name="tallyweir scale") as home:
+    with connected_home("scale") as home:
         if off or wanted != NOT_SCALED:
             wanted = change_bounds(home, name, wanted, off=off, dry_run=dry_run)
         found = audit.read_scaling(home, name, limit=decisions)

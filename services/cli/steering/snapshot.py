@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from services.cli.home import connected_home
 from services.cli.options import AsJson, DryRun, PipelineName, Reason
 from services.cli.pipeline_name import pipeline_name
 from services.cli.rendering import example, say, say_json, say_table
@@ -63,13 +64,10 @@ def take(
 
     While a snapshot is there, the seen IDs that it needs are not forgotten.
     """
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     known = pipeline_name(pipeline)
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir snapshot") as home:
+    with connected_home("snapshot") as home:
         taken = steering.take_snapshot(
             home, known, name, reason=reason, dry_run=dry_run
         )
@@ -83,13 +81,10 @@ def take(
 
 def list_all(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """List the snapshots of a pipeline, the oldest batch first."""
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     known = pipeline_name(pipeline)
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir snapshot") as home:
+    with connected_home("snapshot") as home:
         found = steering.list_snapshots(home, known)
     columns = ("name", "sequence", "watermark", "taken_at", "taken_by", "bytes")
     rows = [{**asdict(one), "definition": None} for one in found]
@@ -110,13 +105,10 @@ def list_all(pipeline: PipelineName, as_json: AsJson = False) -> None:
 
 def drop(pipeline: PipelineName, name: _Name, dry_run: DryRun = False) -> None:
     """Forget a snapshot, and with the driver's next start the IDs kept for it."""
-    from services.process.endpoints import find_home_dsn
     from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
 
     known = pipeline_name(pipeline)
-    dsn = find_home_dsn()
-    with connect(dsn, application_name="tallyweir snapshot") as home:
+    with connected_home("snapshot") as home:
         dropped = steering.drop_snapshot(home, known, name, dry_run=dry_run)
     if dry_run:
         say(f"Snapshot {name} of batch {dropped.sequence} can be dropped. {_UNCHANGED}")
