@@ -9,12 +9,14 @@ from typing import Annotated
 
 import typer
 
+from services.cli.command import add_commands
 from services.cli.rendering import render_error
 from services.local.embedded.state_directory import is_checkout
 from sinks.protocol.errors import ConfigurationError
 
-# Each module has ``register(app)``. All modules load at every start, so they import
-# heavy packages (psycopg, confluent_kafka) inside the command: ``--help`` stays fast.
+# Each module has functions that are marked as commands, or ``register(app)`` for a
+# group of them. All modules load at every start, so they import heavy packages
+# (psycopg, confluent_kafka) inside the command: ``--help`` stays fast.
 COMMAND_MODULES = (
     "services.cli.dev.demo",
     "services.cli.servers.up",
@@ -91,7 +93,7 @@ def build_app() -> typer.Typer:
 
     own = CHECKOUT_MODULES if is_checkout() else ()
     for module in (*COMMAND_MODULES, *own):
-        importlib.import_module(module).register(app)
+        add_commands(app, importlib.import_module(module))
     return app
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import AsJson, PipelineName
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say, say_json, say_table
+from services.cli.rendering import say, say_json, say_table
 
 if TYPE_CHECKING:
     from services.operate.cost.estimate import Estimate
@@ -23,16 +24,10 @@ if TYPE_CHECKING:
 _OVER_BUDGET = 1
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir cost departures",
-            "tallyweir cost departures --since '7 days' --prices prices.yaml",
-        )
-    )(cost)
-
-
+@command(
+    "tallyweir cost departures",
+    "tallyweir cost departures --since '7 days' --prices prices.yaml",
+)
 def cost(
     pipeline: PipelineName,
     since: Annotated[str, typer.Option(help="How far back from now.")] = "1 day",

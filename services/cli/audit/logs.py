@@ -6,21 +6,14 @@ from typing import Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say
+from services.cli.rendering import say
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir logs departures", "tallyweir logs departures --batch 41"
-        )
-    )(logs)
-
-
+@command("tallyweir logs departures", "tallyweir logs departures --batch 41")
 def logs(
     pipeline: PipelineName,
     batch: Annotated[

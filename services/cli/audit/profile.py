@@ -8,22 +8,17 @@ from typing import Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, note, say
+from services.cli.rendering import note, say
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir profile departures --seconds 30",
-            "tallyweir profile departures --output .",
-        )
-    )(profile)
-
-
+@command(
+    "tallyweir profile departures --seconds 30",
+    "tallyweir profile departures --output .",
+)
 def profile(
     pipeline: PipelineName,
     seconds: Annotated[int, typer.Option(min=1, max=600, help="For how long.")] = 30,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import AsJson
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, note, say, say_json
+from services.cli.rendering import note, say, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,16 +20,9 @@ if TYPE_CHECKING:
     from sinks.protocol.samples import SampledRow
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir samples departures",
-            "tallyweir samples departures --step stage --json",
-        )
-    )(samples)
-
-
+@command(
+    "tallyweir samples departures", "tallyweir samples departures --step stage --json"
+)
 def samples(
     pipeline: Annotated[
         str, typer.Argument(help="Name of a pipeline, or its pipeline file.")

@@ -6,25 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import AsJson
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, note, say_json, say_table
+from services.cli.rendering import note, say_json, say_table
 
 if TYPE_CHECKING:
     from sinks.postgres.audit import KeyReport
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir state factory press-7",
-            "tallyweir state factory '[\"press-7\", 3]' --json",
-        )
-    )(state)
-
-
+@command(
+    "tallyweir state factory press-7",
+    "tallyweir state factory '[\"press-7\", 3]' --json",
+)
 def state(
     pipeline: Annotated[
         str, typer.Argument(help="Name of a pipeline, or its pipeline file.")

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import typer
-
+from services.cli.command import command
 from services.cli.options import AsJson, PipelineName
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, note, say, say_json, say_table
+from services.cli.rendering import note, say, say_json, say_table
 from services.kafka.source_lag import lags_of
 from services.operate.bottleneck_json import bottleneck_json
 from sinks.protocol.errors import TallyweirError
@@ -35,13 +34,7 @@ if TYPE_CHECKING:
 _NEWEST = 100
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example("tallyweir status departures", "tallyweir status p.yaml --json")
-    )(status)
-
-
+@command("tallyweir status departures", "tallyweir status p.yaml --json")
 def status(
     pipeline: PipelineName,
     as_json: AsJson = False,

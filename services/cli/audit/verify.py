@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import AsJson, PipelineName
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, note, say, say_json, say_table
+from services.cli.rendering import note, say, say_json, say_table
 from sinks.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -26,17 +27,11 @@ if TYPE_CHECKING:
 _ROWS_SHOWN = 5
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir verify departures",
-            "tallyweir verify spark_jobs/pipelines/departures.yaml --recount --json",
-            "tallyweir verify spark_jobs/pipelines/departures.yaml --replay",
-        )
-    )(verify)
-
-
+@command(
+    "tallyweir verify departures",
+    "tallyweir verify spark_jobs/pipelines/departures.yaml --recount --json",
+    "tallyweir verify spark_jobs/pipelines/departures.yaml --replay",
+)
 def verify(
     pipeline: PipelineName,
     as_json: AsJson = False,

@@ -11,27 +11,22 @@ from typing import Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say
+from services.cli.rendering import say
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.offsets import TopicPartition
 
 _POLL_S = 0.05
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        "wait-for",
-        epilog=example(
-            "tallyweir wait-for departures flights 0 41",
-            "tallyweir wait-for departures flights 0 41 --timeout 5",
-        ),
-    )(wait_for)
-
-
+@command(
+    "tallyweir wait-for departures flights 0 41",
+    "tallyweir wait-for departures flights 0 41 --timeout 5",
+    name="wait-for",
+)
 def wait_for(
     pipeline: PipelineName,
     topic: Annotated[str, typer.Argument(help="A topic that it reads.")],

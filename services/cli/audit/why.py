@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.options import PipelineName
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say
+from services.cli.rendering import say
 from services.kafka.source_lag import lags_of
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
@@ -24,16 +25,10 @@ if TYPE_CHECKING:
     from sinks.postgres.audit import CatalogHit, Explanation
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir why departures UA-1545-2013-01-01",
-            "tallyweir why orders 7f0c --source /shop/1",
-        )
-    )(why)
-
-
+@command(
+    "tallyweir why departures UA-1545-2013-01-01",
+    "tallyweir why orders 7f0c --source /shop/1",
+)
 def why(
     pipeline: PipelineName,
     event_id: Annotated[str, typer.Argument(help="The producer's ID of the event.")],

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.options import EndsWithJson
-from services.cli.rendering import example, note, say, say_json, say_table
+from services.cli.rendering import note, say, say_json, say_table
 from services.cli.signals import end_once_on_signals
 from sinks.protocol.errors import FatalError
 
@@ -21,16 +22,10 @@ if TYPE_CHECKING:
 _DATABASES_MAX = 8
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir chaos --kills 10 --events 50000 --seed 7",
-            "tallyweir chaos --kills 300 --events 1000000 --report chaos.md",
-        )
-    )(chaos)
-
-
+@command(
+    "tallyweir chaos --kills 10 --events 50000 --seed 7",
+    "tallyweir chaos --kills 300 --events 1000000 --report chaos.md",
+)
 def chaos(  # noqa: PLR0913, PLR0917 (the options of a command)
     kills: Annotated[int, typer.Option(min=1, help="Faults to inject, in all.")] = 10,
     events: Annotated[

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.options import EndsWithJson
-from services.cli.rendering import example, note, say, say_json
+from services.cli.rendering import note, say, say_json
 from services.cli.signals import end_once_on_signals
 from sinks.protocol.errors import FatalError
 
@@ -22,16 +23,10 @@ if TYPE_CHECKING:
     )
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir chaos-templates factory --kills 3 --events 3000",
-            "tallyweir chaos-templates --kills 25 --report templates.md",
-        )
-    )(chaos_templates)
-
-
+@command(
+    "tallyweir chaos-templates factory --kills 3 --events 3000",
+    "tallyweir chaos-templates --kills 25 --report templates.md",
+)
 def chaos_templates(  # noqa: PLR0913, PLR0917 (the options of a command)
     names: Annotated[
         list[str] | None, typer.Argument(help="Templates; all without.")

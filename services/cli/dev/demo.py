@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 from services.cli.audit.verify import say_receipt
+from services.cli.command import command
 from services.cli.options import EndsWithJson
-from services.cli.rendering import example, note, say, say_json, use_rich
+from services.cli.rendering import note, say, say_json, use_rich
 from services.cli.signals import end_once_on_signals
 from sinks.protocol.errors import FatalError
 
@@ -26,17 +27,11 @@ if TYPE_CHECKING:
 _FLIGHTS_TOTAL = 336_776
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir demo",
-            "tallyweir demo --events 20000 --keep",
-            "tallyweir demo --events 20000 --seed 7 --json",
-        )
-    )(demo)
-
-
+@command(
+    "tallyweir demo",
+    "tallyweir demo --events 20000 --keep",
+    "tallyweir demo --events 20000 --seed 7 --json",
+)
 def demo(
     events: Annotated[
         int,

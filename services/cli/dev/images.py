@@ -6,17 +6,12 @@ from typing import Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.options import EndsWithJson
-from services.cli.rendering import example, note, say, say_json
+from services.cli.rendering import note, say, say_json
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(epilog=example("tallyweir images", "tallyweir images --stand-ins"))(
-        images
-    )
-
-
+@command("tallyweir images", "tallyweir images --stand-ins")
 def images(
     stand_ins: Annotated[
         bool,

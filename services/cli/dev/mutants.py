@@ -8,20 +8,15 @@ from typing import Annotated
 
 import typer
 
-from services.cli.rendering import example, note, say
+from services.cli.command import command
+from services.cli.rendering import note, say
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir mutants",
-            "tallyweir mutants fence-epoch-unchecked",
-            "tallyweir mutants --all",
-        )
-    )(mutants)
-
-
+@command(
+    "tallyweir mutants",
+    "tallyweir mutants fence-epoch-unchecked",
+    "tallyweir mutants --all",
+)
 def mutants(
     names: Annotated[
         list[str] | None,

@@ -8,18 +8,11 @@ from typing import Annotated
 
 import typer
 
-from services.cli.rendering import example, note, say_table
+from services.cli.command import command
+from services.cli.rendering import note, say_table
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir sbom", "tallyweir sbom --json-file tallyweir.cdx.json"
-        )
-    )(sbom)
-
-
+@command("tallyweir sbom", "tallyweir sbom --json-file tallyweir.cdx.json")
 def sbom(
     json_file: Annotated[
         Path | None,

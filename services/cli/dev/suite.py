@@ -22,7 +22,8 @@ from typing import Annotated, Never
 
 import typer
 
-from services.cli.rendering import example, note, say
+from services.cli.command import command
+from services.cli.rendering import note, say
 
 _PACKAGES = ("schemas", "sinks", "spark_jobs", "services")
 _INTEGRATION = "integration_tests"
@@ -64,22 +65,16 @@ class Step:
     needs_chromium: bool = False
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        "test",
-        epilog=example(
-            "tallyweir test",
-            "tallyweir test --unit",
-            "tallyweir test --all",
-            "tallyweir test --containers --all",
-            "tallyweir test --matrix",
-            "tallyweir test -- -k fence -x",
-        ),
-        context_settings={"ignore_unknown_options": True},
-    )(run_tests)
-
-
+@command(
+    "tallyweir test",
+    "tallyweir test --unit",
+    "tallyweir test --all",
+    "tallyweir test --containers --all",
+    "tallyweir test --matrix",
+    "tallyweir test -- -k fence -x",
+    name="test",
+    context_settings={"ignore_unknown_options": True},
+)
 def run_tests(
     pytest_arguments: Annotated[
         list[str] | None,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.rendering import example, say, say_json, use_rich
+from services.cli.command import command
+from services.cli.rendering import say, say_json, use_rich
 
 if TYPE_CHECKING:
     from services.cli.doctor.check import Check
@@ -17,16 +18,10 @@ if TYPE_CHECKING:
 _NAME_WIDTH = 18
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir doctor",
-            "tallyweir doctor --alert-rules docker/observability/alerts.yaml",
-        )
-    )(doctor)
-
-
+@command(
+    "tallyweir doctor",
+    "tallyweir doctor --alert-rules docker/observability/alerts.yaml",
+)
 def doctor(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of lines.")

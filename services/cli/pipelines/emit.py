@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.options import EndsWithJson
-from services.cli.rendering import example, note, say, say_json, use_rich
+from services.cli.rendering import note, say, say_json, use_rich
 from sinks.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -34,19 +35,13 @@ _Schema = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir emit departures.yaml --input flights.csv --partitions 4",
-            "tallyweir emit departures.yaml --input flights.csv --duplicates 0.2 "
-            "--poison 0.01 --invalid distance_miles=-1 --seed 7",
-            "cat clicks.jsonl | tallyweir emit clicks.yaml --input -",
-            "tallyweir emit --template page-views --rate 500 --seconds 60",
-        )
-    )(emit)
-
-
+@command(
+    "tallyweir emit departures.yaml --input flights.csv --partitions 4",
+    "tallyweir emit departures.yaml --input flights.csv --duplicates 0.2 "
+    "--poison 0.01 --invalid distance_miles=-1 --seed 7",
+    "cat clicks.jsonl | tallyweir emit clicks.yaml --input -",
+    "tallyweir emit --template page-views --rate 500 --seconds 60",
+)
 def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
     pipeline: Annotated[
         Path | None,

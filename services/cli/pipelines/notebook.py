@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from services.cli.rendering import example, say
+from services.cli.command import command
+from services.cli.rendering import say
 
 _RECORDS = 1_000
 _RECORDS_MAX = 100_000
@@ -50,18 +51,12 @@ _Output = Annotated[
 _Open = Annotated[bool, typer.Option("--open/--no-open", help="Start Jupyter on it.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir notebook orders.yaml",
-            "tallyweir notebook orders.yaml --offsets orders:0:1200-1500 --output look",
-            "tallyweir notebook orders.yaml --input may.csv --run orders-may",
-            "tallyweir notebook look",
-        )
-    )(notebook)
-
-
+@command(
+    "tallyweir notebook orders.yaml",
+    "tallyweir notebook orders.yaml --offsets orders:0:1200-1500 --output look",
+    "tallyweir notebook orders.yaml --input may.csv --run orders-may",
+    "tallyweir notebook look",
+)
 def notebook(  # noqa: PLR0913, PLR0917 - each is an option
     what: _What,
     records: _Records = None,

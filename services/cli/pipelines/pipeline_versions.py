@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import PipelineName, Reason
-from services.cli.rendering import example, note, say, say_json
+from services.cli.rendering import note, say, say_json
 
 if TYPE_CHECKING:
     from services.operate.described_version import DescribedFile
@@ -30,24 +31,7 @@ _Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 _EXIT_CODES = {"compatible": 0, "needs migration": 1, "incompatible": 78}
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command(epilog=example("tallyweir plan departures.yaml"))(plan)
-    app.command(
-        epilog=example(
-            "tallyweir update departures.yaml --reason 'delays by airline' --watch 20"
-        )
-    )(update)
-    app.command(
-        epilog=example("tallyweir rollback departures 3 --reason 'delays are wrong'")
-    )(rollback)
-    app.command(
-        epilog=example(
-            "tallyweir versions departures", "tallyweir versions departures --show 2"
-        )
-    )(versions)
-
-
+@command("tallyweir plan departures.yaml")
 def plan(file: _File, as_json: _Json = False) -> None:
     """Say what becomes of a pipeline if this file is to follow what runs; do nothing.
 
@@ -67,6 +51,7 @@ def plan(file: _File, as_json: _Json = False) -> None:
     raise typer.Exit(_EXIT_CODES[made.verdict.value])
 
 
+@command("tallyweir update departures.yaml --reason 'delays by airline' --watch 20")
 def update(
     file: _File,
     reason: Reason,
@@ -94,6 +79,7 @@ def update(
     _say_changed(changed, f"Start it with: tallyweir run {file}", dry_run=dry_run)
 
 
+@command("tallyweir rollback departures 3 --reason 'delays are wrong'")
 def rollback(
     pipeline: PipelineName,
     version: Annotated[int, typer.Argument(help="The version to go back to.")],
@@ -116,6 +102,7 @@ def rollback(
     )
 
 
+@command("tallyweir versions departures", "tallyweir versions departures --show 2")
 def versions(
     pipeline: PipelineName,
     show: Annotated[

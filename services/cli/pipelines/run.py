@@ -8,20 +8,14 @@ from typing import Annotated
 
 import typer
 
-from services.cli.rendering import example
+from services.cli.command import command
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir run departures.yaml",
-            "tallyweir run departures.yaml --once",
-            "tallyweir run departures.yaml --profile streaming",
-        )
-    )(run)
-
-
+@command(
+    "tallyweir run departures.yaml",
+    "tallyweir run departures.yaml --once",
+    "tallyweir run departures.yaml --profile streaming",
+)
 def run(
     pipeline: Annotated[Path, typer.Argument(help="Pipeline file.")],
     once: Annotated[

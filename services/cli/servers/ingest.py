@@ -8,20 +8,14 @@ from typing import Annotated
 
 import typer
 
-from services.cli.rendering import example
+from services.cli.command import command
 from sinks.host_names import PUBLIC_NAMES_VARIABLE
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir ingest departures.yaml",
-            "tallyweir ingest departures.yaml page-views.yaml --port 8080",
-        )
-    )(ingest)
-
-
+@command(
+    "tallyweir ingest departures.yaml",
+    "tallyweir ingest departures.yaml page-views.yaml --port 8080",
+)
 def ingest(
     pipelines: Annotated[
         list[Path],

@@ -7,23 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.rendering import example, say
+from services.cli.command import command
+from services.cli.rendering import say
 
 if TYPE_CHECKING:
     from services.kafka.kafka_access import KafkaService
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        "kafka-access",
-        epilog=example(
-            "tallyweir kafka-access departures.yaml --partitions 4",
-            "tallyweir kafka-access departures.yaml --user driver=driver.properties",
-        ),
-    )(kafka_access)
-
-
+@command(
+    "tallyweir kafka-access departures.yaml --partitions 4",
+    "tallyweir kafka-access departures.yaml --user driver=driver.properties",
+    name="kafka-access",
+)
 def kafka_access(
     pipelines: Annotated[list[Path], typer.Argument(help="Pipeline files.")],
     user: Annotated[

@@ -6,16 +6,11 @@ from typing import Annotated
 
 import typer
 
-from services.cli.rendering import example, say
+from services.cli.command import command
+from services.cli.rendering import say
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(epilog=example("tallyweir migrate", "tallyweir migrate --roles"))(
-        migrate
-    )
-
-
+@command("tallyweir migrate", "tallyweir migrate --roles")
 def migrate(
     roles: Annotated[
         bool,

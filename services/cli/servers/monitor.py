@@ -7,17 +7,11 @@ from typing import Annotated
 
 import typer
 
-from services.cli.rendering import example
+from services.cli.command import command
 from sinks.host_names import PUBLIC_NAMES_VARIABLE
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example("tallyweir monitor", "tallyweir monitor --port 8090"),
-    )(monitor)
-
-
+@command("tallyweir monitor", "tallyweir monitor --port 8090")
 def monitor(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[

@@ -6,24 +6,15 @@ from typing import Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.options import Once
-from services.cli.rendering import example, say
+from services.cli.rendering import say
 from services.cli.servers.resolver import seconds_of
 
 _FAILED = 1
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir relay",
-            "tallyweir relay --once",
-            "tallyweir relay --every 10s",
-        )
-    )(relay)
-
-
+@command("tallyweir relay", "tallyweir relay --once", "tallyweir relay --every 10s")
 def relay(
     once: Once = False,
     every: Annotated[

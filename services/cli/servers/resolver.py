@@ -7,24 +7,17 @@ from typing import Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.options import Once
-from services.cli.rendering import example, say
+from services.cli.rendering import say
 
 _DURATION = re.compile(r"([1-9][0-9]{0,5}) ?(s|m)")
 _FAILED = 1
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir resolver",
-            "tallyweir resolver --once",
-            "tallyweir resolver --every 2m",
-        )
-    )(resolver)
-
-
+@command(
+    "tallyweir resolver", "tallyweir resolver --once", "tallyweir resolver --every 2m"
+)
 def resolver(
     once: Once = False,
     every: Annotated[

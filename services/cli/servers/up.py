@@ -6,17 +6,13 @@ from typing import Annotated
 
 import typer
 
-from services.cli.rendering import example, say
+from services.cli.command import command
+from services.cli.rendering import say
 
 _STATES = {True: "started", False: "runs already"}
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command(epilog=example("tallyweir up"))(up)
-    app.command(epilog=example("tallyweir down", "tallyweir down --delete-data"))(down)
-
-
+@command("tallyweir up")
 def up() -> None:
     """Start the embedded Kafka and Postgres; harmless when they run.
 
@@ -37,6 +33,7 @@ def up() -> None:
     say(f"  stop:     {launcher()} down")
 
 
+@command("tallyweir down", "tallyweir down --delete-data")
 def down(
     delete_data: Annotated[
         bool, typer.Option("--delete-data", help="Remove their data too, for good.")

@@ -11,24 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say
+from services.cli.rendering import say
 
 if TYPE_CHECKING:
     from sinks.postgres.audit import RetentionGap
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir accept-gap departures --reason 'outage of 3 May, replayed by B'",
-            "tallyweir accept-gap departures --reason 'what would be lost' --dry-run",
-        )
-    )(accept_gap)
-
-
+@command(
+    "tallyweir accept-gap departures --reason 'outage of 3 May, replayed by B'",
+    "tallyweir accept-gap departures --reason 'what would be lost' --dry-run",
+)
 def accept_gap(
     pipeline: PipelineName,
     reason: Annotated[

@@ -11,22 +11,17 @@ from typing import Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.options import PipelineName
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say
+from services.cli.rendering import say
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir accept-loss orders paid_orders --reason 'dropped by mistake'",
-            "tallyweir accept-loss orders paid_orders --reason 'look first' --dry-run",
-        )
-    )(accept_loss)
-
-
+@command(
+    "tallyweir accept-loss orders paid_orders --reason 'dropped by mistake'",
+    "tallyweir accept-loss orders paid_orders --reason 'look first' --dry-run",
+)
 def accept_loss(
     pipeline: PipelineName,
     table: Annotated[str, typer.Argument(help="The result table that is gone.")],

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from services.cli.audit.verify import keep_receipt, say_receipt
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import AsJson, DryRun, PipelineName, Reason
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, note, say, say_json, say_table
+from services.cli.rendering import note, say, say_json, say_table
 from sinks.protocol.errors import ConfigurationError, RetryableError
 
 if TYPE_CHECKING:
@@ -35,17 +36,10 @@ _POLL_S = 0.2
 _TELL_S = 10.0
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir drain departures --close-windows --reason 'the airport closes'",
-            "tallyweir drain departures --keep-windows --reason 'we move house' "
-            "--dry-run",
-        )
-    )(drain)
-
-
+@command(
+    "tallyweir drain departures --close-windows --reason 'the airport closes'",
+    "tallyweir drain departures --keep-windows --reason 'we move house' --dry-run",
+)
 def drain(  # noqa: PLR0913, PLR0917 - each is an option
     pipeline: PipelineName,
     close_windows: Annotated[

@@ -12,10 +12,11 @@ from typing import Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import PipelineName
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, note, say, say_table
+from services.cli.rendering import note, say, say_table
 
 _Where = Annotated[
     tuple[str, str] | None,
@@ -30,20 +31,11 @@ _Again = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir erase orders --id 7f0c --reason 'request 4711'",
-            "tallyweir erase orders --where orders \"customer = 'c-19'\" "
-            "--reason 'request 4711' --dry-run",
-        )
-    )(erase)
-    app.command(epilog=example("tallyweir erasures orders --json > erased.json"))(
-        erasures
-    )
-
-
+@command(
+    "tallyweir erase orders --id 7f0c --reason 'request 4711'",
+    "tallyweir erase orders --where orders \"customer = 'c-19'\" "
+    "--reason 'request 4711' --dry-run",
+)
 def erase(  # noqa: PLR0913, PLR0917 - each is an option
     pipeline: PipelineName,
     reason: Annotated[
@@ -100,6 +92,7 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option
     )
 
 
+@command("tallyweir erasures orders --json > erased.json")
 def erasures(
     pipeline: PipelineName,
     as_json: Annotated[

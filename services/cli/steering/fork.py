@@ -13,10 +13,11 @@ from typing import Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import AsJson, DryRun, Reason
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say, say_json
+from services.cli.rendering import say, say_json
 
 _Pipeline = Annotated[
     str, typer.Argument(help="Name of the pipeline in front, or its YAML file.")
@@ -25,26 +26,10 @@ _New = Annotated[str, typer.Argument(help="Name of the fork, or its YAML file.")
 _UNCHANGED = "Nothing was changed (--dry-run)."
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir fork orders orders-2 --empty orders_by_hour "
-            "--reason 'orders by half hour'"
-        )
-    )(fork)
-    app.command(epilog=example("tallyweir diff orders orders-2"))(diff)
-    app.command(
-        epilog=example("tallyweir switch orders orders-2 --reason 'compared for a day'")
-    )(switch)
-    app.command(
-        epilog=example(
-            "tallyweir discard orders-2 --reason 'half hours are too fine' --dry-run",
-            "tallyweir discard orders-2 --reason 'half hours are too fine'",
-        )
-    )(discard)
-
-
+@command(
+    "tallyweir fork orders orders-2 --empty orders_by_hour "
+    "--reason 'orders by half hour'"
+)
 def fork(
     pipeline: _Pipeline,
     new: _New,
@@ -77,6 +62,7 @@ def fork(
     )
 
 
+@command("tallyweir diff orders orders-2")
 def diff(
     pipeline: _Pipeline,
     new: _New,
@@ -110,6 +96,7 @@ def diff(
         raise typer.Exit(1)
 
 
+@command("tallyweir switch orders orders-2 --reason 'compared for a day'")
 def switch(
     pipeline: _Pipeline,
     new: _New,
@@ -139,6 +126,10 @@ def switch(
     )
 
 
+@command(
+    "tallyweir discard orders-2 --reason 'half hours are too fine' --dry-run",
+    "tallyweir discard orders-2 --reason 'half hours are too fine'",
+)
 def discard(
     pipeline: Annotated[
         str, typer.Argument(help="Name of the one in the shadow, or its YAML file.")

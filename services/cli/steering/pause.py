@@ -11,24 +11,16 @@ from typing import Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import DryRun, PipelineName
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say
+from services.cli.rendering import say
 
 _UNCHANGED = "Nothing was changed (--dry-run)."
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir pause departures --reason 'airports reload until 10:00'"
-        )
-    )(pause)
-    app.command(epilog=example("tallyweir resume departures"))(resume)
-
-
+@command("tallyweir pause departures --reason 'airports reload until 10:00'")
 def pause(
     pipeline: PipelineName,
     reason: Annotated[
@@ -55,6 +47,7 @@ def pause(
     )
 
 
+@command("tallyweir resume departures")
 def resume(pipeline: PipelineName, dry_run: DryRun = False) -> None:
     """End a pause, or call off a drain: a driver that waits goes on within seconds."""
     from sinks.postgres import steering

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import AsJson, PipelineName
 from services.cli.pipeline_databases import pipeline_databases
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say, say_json, say_table
+from services.cli.rendering import say, say_json, say_table
 
 if TYPE_CHECKING:
     from sinks.postgres.audit.repair import BranchEntry, Disagreement
@@ -19,16 +20,10 @@ if TYPE_CHECKING:
 _DISAGREES = 1
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir repair departures --plan",
-            "tallyweir repair departures.yaml --plan --json",
-        )
-    )(repair)
-
-
+@command(
+    "tallyweir repair departures --plan",
+    "tallyweir repair departures.yaml --plan --json",
+)
 def repair(
     pipeline: PipelineName,
     plan: Annotated[

@@ -11,27 +11,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.cli.command import command
 from services.cli.home import connected_home
 from services.cli.options import AsJson, DryRun, PipelineName
 from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say, say_json, say_table
+from services.cli.rendering import say, say_json, say_table
 from sinks.scaling.bounds import NOT_SCALED
 
 if TYPE_CHECKING:
     from sinks.postgres.audit import RecordedDecision, Scaling
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        epilog=example(
-            "tallyweir scale departures --max-executors 8 --max-batch 1000000",
-            "tallyweir scale departures",
-            "tallyweir scale departures --off",
-        )
-    )(scale)
-
-
+@command(
+    "tallyweir scale departures --max-executors 8 --max-batch 1000000",
+    "tallyweir scale departures",
+    "tallyweir scale departures --off",
+)
 def scale(  # noqa: PLR0913 - its options
     pipeline: PipelineName,
     *,
