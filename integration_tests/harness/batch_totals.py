@@ -1,32 +1,44 @@
 """A kind of output that the product does not have: one row per batch, with a sum.
 
-It is all that a new kind needs in Postgres, but for its name in the ledger's check of
-``batch_output.kind``.
+It is all that a new kind needs, but for its name in the ledger's check of
+``batch_output.kind``. The registries learn of it when this module is imported: by a
+pipeline's file in the driver, and by Spark's workers, which import it for the layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import TupleRow
 
+from schemas.pipeline.checks.databases import InHome
+from schemas.pipeline.checks.problems import Problem
+from schemas.pipeline.definition_json import OUTPUT_FROM_JSON, OUTPUT_TO_JSON
+from schemas.pipeline.outputs.known_columns import KnownColumns
+from schemas.pipeline.outputs.pipeline_output import Output as DeclaredOutput
 from sinks.postgres.ledger.output_kinds import KINDS, OutputKind
 from sinks.postgres.outputs.keyed_table import SEQUENCE
 from sinks.postgres.outputs.output import Output, StagedField, fields_of_events
 from sinks.postgres.outputs.replay_part import ReplayPart
 from sinks.postgres.outputs.result_tables import create_or_check
 from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows, row_refusals
+from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import (
     POSITION_COLUMNS,
     Column,
     names_and_types,
     table_identifier,
 )
+from sinks.postgres.staging.task_staging import TakesRows
 from sinks.postgres.tables.row_digest import RESULTS, change_digested, stored
+from sinks.protocol.votes import OutputTally
+from spark_jobs.tables.layout_builder import DeclaredEvents, output_table, staging_table
+from spark_jobs.task.staged_rows import StagedRows
 
 TOTAL = OutputKind(name="total", has_batch_rows=True, is_added_up=True)
 KINDS[TOTAL.name] = TOTAL
@@ -104,3 +116,62 @@ class BatchTotals(Output):
             keys=(SEQUENCE.name,),
             said=("total",),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TotalOutput(InHome, DeclaredOutput):
+    """One row per batch, with the sum of a column, as a pipeline declares it.
+
+    Attributes:
+        table: Result table; made when missing.
+        column: The column of whole numbers to add up.
+        where: Spark SQL; the output takes only events for which it is true.
+    """
+
+    table: str
+    column: str
+    where: str | None = None
+
+    def check_columns(self, known: KnownColumns) -> Iterator[Problem]:
+        yield from known.check_all((self.column,), "column")
+
+
+def _total_to_json(output: TotalOutput) -> dict[str, Any]:
+    return {"kind": TOTAL.name, "table": output.table, "column": output.column}
+
+
+def _total_from_json(described: Mapping[str, Any]) -> TotalOutput:
+    return TotalOutput(
+        table=described["table"],
+        column=described["column"],
+        where=described.get("where"),
+    )
+
+
+OUTPUT_TO_JSON[TotalOutput] = _total_to_json
+OUTPUT_FROM_JSON[TOTAL.name] = _total_from_json
+
+
+@output_table.register
+def _(output: TotalOutput, number: int, declared: DeclaredEvents) -> BatchTotals:
+    (column,) = declared.columns((output.column,))
+    return BatchTotals(
+        table=output.table, staging_table=staging_table(number), number=column
+    )
+
+
+def _write_totals(
+    staged: StagedRows, output: BatchTotals, staging: TakesRows, number: int
+) -> OutputTally:
+    taken = staged.taken_by(number)
+    chosen = staged.events.table.filter(pa.array(taken))
+    rows = pa.table(
+        [chosen.column(output.number.name), *staged.positions(chosen)],
+        names=[column.name for column in output.staging_columns],
+    )
+    staging.copy(HOME, output.staging_table, output.staging_columns, rows)
+    return staged.tally(number, taken, rows.num_rows)
+
+
+# Kinds of the product register inside of the class.
+vars(StagedRows)["write_output"].register(BatchTotals, _write_totals)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.batch_totals import BatchTotals
+from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.postgres_driver import (
     PIPELINE,
     TP,
@@ -114,6 +117,52 @@ def test_staged_rows_of_a_new_kind_that_are_gone_are_staged_again(
     execute(home_dsn, f"TRUNCATE {driver.staging_table('output_0').as_string()}")
     with pytest.raises(RetryableError, match="STAGED_ROWS_MISSING"):
         driver.publish(plan, tally)
+
+
+_PIPELINE = """
+from datetime import timedelta
+from integration_tests.harness.batch_totals import TotalOutput
+from schemas.pipeline import AppendOutput, Pipeline, Source
+
+pipeline = Pipeline(
+    name="readings",
+    source=Source(
+        topic="{topic}",
+        schema="reading.v1.avsc",
+        event_id="event_id",
+        event_time="at",
+        watermark_delay=timedelta(hours=1),
+    ),
+    outputs=(
+        AppendOutput(table="readings"),
+        TotalOutput(table="totals", column="amount", where="amount > 10"),
+    ),
+)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("stages_in_driver", [True, False])
+def test_a_driver_publishes_a_new_kind(
+    tmp_path: Path,
+    kafka_bootstrap: str,
+    home_dsn: str,
+    *,
+    stages_in_driver: bool,
+) -> None:
+    """Its rows are staged by the driver itself, or by Spark's tasks."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
+    world.pipeline_file = tmp_path / "readings.py"
+    world.pipeline_file.write_text(_PIPELINE.format(topic=world.topic.name))
+    everything = world.topic.send(numbered(world, 0, 50))
+    offsets_max = "1000" if stages_in_driver else "0"
+    world.run_to_the_end(environment={"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": offsets_max})
+    world.assert_fates(everything)
+    world.assert_verified()
+    assert world.value("SELECT sum(total) FROM totals") == sum(range(11, 50))
+    taken = "SELECT sum(events) FROM tallyweir.batch_output WHERE kind = 'total'"
+    assert world.value(taken) == 39
 
 
 def test_a_table_that_does_not_fit_a_new_kind_is_refused(home_dsn: str) -> None:

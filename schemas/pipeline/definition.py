@@ -30,7 +30,6 @@ from schemas.pipeline.events.source import Source
 from schemas.pipeline.expressions.expressions import check_condition
 from schemas.pipeline.guarantee import check_guarantee
 from schemas.pipeline.outputs.pipeline_output import Output
-from schemas.pipeline.outputs.stateful import StatefulOutput
 from sinks.protocol.guarantee import Guarantee
 
 if TYPE_CHECKING:
@@ -106,12 +105,8 @@ class Pipeline:
     @property
     def has_code(self) -> bool:
         """Whether it has functions of users."""
-        return self.transform is not None or bool(self.stateful)
-
-    @property
-    def stateful(self) -> tuple[StatefulOutput, ...]:
-        """The outputs whose functions keep state."""
-        return tuple(o for o in self.outputs if isinstance(o, StatefulOutput))
+        has_functions = any(output.has_code for output in self.outputs)
+        return self.transform is not None or has_functions
 
     def __post_init__(self) -> None:
         raise_if_any("Pipeline", self._find_problems())

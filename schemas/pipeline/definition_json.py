@@ -217,7 +217,7 @@ def _one_or_more(written: str | list[str]) -> str | tuple[str, ...]:
 
 
 def _output_to_json(output: Output) -> dict[str, Any]:
-    described = _WRITERS[type(output)](output)
+    described = OUTPUT_TO_JSON[type(output)](output)
     where = output.conditions.get(("where",))
     return described if where is None else {**described, "where": where}
 
@@ -244,7 +244,7 @@ def _outbox_to_json(output: OutboxOutput) -> dict[str, Any]:
 
 
 #: How each kind is written, by its class.
-_WRITERS: Mapping[type[Output], Callable[[Any], dict[str, Any]]] = {
+OUTPUT_TO_JSON: dict[type[Output], Callable[[Any], dict[str, Any]]] = {
     AppendOutput: _append_to_json,
     JoinOutput: join_to_json,
     OutboxOutput: _outbox_to_json,
@@ -254,26 +254,35 @@ _WRITERS: Mapping[type[Output], Callable[[Any], dict[str, Any]]] = {
 
 
 def _output_from_json(definition: Mapping[str, Any]) -> Output:
-    if definition["kind"] == "join":
-        return join_from_json(definition)
-    databases = tuple(definition.get("databases", (HOME,)))
-    shard_by = tuple(definition.get("shard_by", ()))
-    if definition["kind"] == "append":
-        columns = definition["columns"]
-        return AppendOutput(
-            table=definition["table"],
-            columns=None if columns is None else tuple(columns),
-            databases=databases,
-            shard_by=shard_by,
-            branches=definition.get("branches", 1),
-            where=definition.get("where"),
-        )
-    if definition["kind"] == "outbox":
-        select = definition["select"]
-        return OutboxOutput(
-            topic=definition["topic"],
-            key=definition["key"],
-            select=None if select is None else tuple(select),
-            where=definition.get("where"),
-        )
-    return window_from_json(definition)
+    return OUTPUT_FROM_JSON[definition["kind"]](definition)
+
+
+def _append_from_json(definition: Mapping[str, Any]) -> AppendOutput:
+    columns = definition["columns"]
+    return AppendOutput(
+        table=definition["table"],
+        columns=None if columns is None else tuple(columns),
+        databases=tuple(definition.get("databases", (HOME,))),
+        shard_by=tuple(definition.get("shard_by", ())),
+        branches=definition.get("branches", 1),
+        where=definition.get("where"),
+    )
+
+
+def _outbox_from_json(definition: Mapping[str, Any]) -> OutboxOutput:
+    select = definition["select"]
+    return OutboxOutput(
+        topic=definition["topic"],
+        key=definition["key"],
+        select=None if select is None else tuple(select),
+        where=definition.get("where"),
+    )
+
+
+#: How each kind is read, by its name. A ledger holds no functions with state.
+OUTPUT_FROM_JSON: dict[str, Callable[[Mapping[str, Any]], Output]] = {
+    "append": _append_from_json,
+    "window": window_from_json,
+    "outbox": _outbox_from_json,
+    "join": join_from_json,
+}

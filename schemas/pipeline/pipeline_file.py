@@ -59,7 +59,8 @@ from sinks.protocol.guarantee import Guarantee
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_READERS: Mapping[str, Callable[[Section], Output | None]] = {
+#: How each kind is read, by its key; a new kind is added here.
+OUTPUT_READERS: dict[str, Callable[[Section], Output | None]] = {
     "append": read_append,
     "window": read_window,
     "outbox": read_outbox,
@@ -363,8 +364,8 @@ def _read_outputs(sections: list[Section | None]) -> tuple[Output, ...]:
     for index, section in enumerate(sections):
         if section is None:
             continue
-        section.allow(*_READERS)
-        kinds = [kind for kind in _READERS if kind in section]
+        section.allow(*OUTPUT_READERS)
+        kinds = [kind for kind in OUTPUT_READERS if kind in section]
         if len(kinds) != 1:
             section.report.add(_not_one_kind(section.at, kinds))
             continue
@@ -372,7 +373,7 @@ def _read_outputs(sections: list[Section | None]) -> tuple[Output, ...]:
         if body is None:
             continue
         at: Path = ("outputs", index, kinds[0])
-        output = _READERS[kinds[0]](body)
+        output = OUTPUT_READERS[kinds[0]](body)
         if output is not None:
             # Wrong outputs are left out, so later ones move up.
             section.report.alias(("outputs", len(outputs)), at)
@@ -381,7 +382,11 @@ def _read_outputs(sections: list[Section | None]) -> tuple[Output, ...]:
 
 
 def _not_one_kind(at: Path, kinds: list[str]) -> Problem:
-    seen = f"both {' and '.join(kinds)}" if kinds else f"none of {', '.join(_READERS)}"
+    seen = (
+        f"both {' and '.join(kinds)}"
+        if kinds
+        else f"none of {', '.join(OUTPUT_READERS)}"
+    )
     return Problem(
         code="PIPELINE_VALUE",
         at=at,

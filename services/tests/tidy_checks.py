@@ -45,15 +45,12 @@ CONNECTORS = {
 #: Where kinds of outputs are told apart by their names or classes, and why. Everything
 #: else asks the kind or the output.
 TELL_KINDS = {
-    "schemas/pipeline/definition.py": "only functions have code",
-    "schemas/pipeline/definition_json.py": "reads a definition of the ledger",
     "services/dev/chaos/templates/sql/results.sql": "lists result tables to compare",
     "sinks/postgres/audit/checks/sql/keyed.sql": "checks functions and joins only",
     "sinks/postgres/audit/checks/sql/outbox.sql": "checks messages only",
     "sinks/postgres/audit/why/sql/explanation.sql": "joins the ledger's rows by kind",
     "sinks/postgres/steering/sql/restore.sql": "counts messages only",
     "sinks/postgres/versions/keyed_comparison.py": "a join is told as a join",
-    "spark_jobs/batch/upsert.py": "only append outputs can be corrected",
 }
 #: Upper-case words in the code that are no error codes.
 NOT_CODES = {

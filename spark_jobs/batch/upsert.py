@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from schemas.pipeline import HeaderId, Pipeline
 from schemas.pipeline.checks.databases import HOME
-from schemas.pipeline.outputs.append import AppendOutput
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.protocol.errors import ConfigurationError
 
@@ -61,19 +60,19 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
             "Leave conflicts out of deduplicate",
         )
     for output in pipeline.outputs:
-        if not isinstance(output, AppendOutput):
+        if not output.has_event_rows:
             yield (
                 f"has the output {output.table}, which does not append",
                 _ALREADY_OUT,
                 "Append",
             )
-        elif output.databases != (HOME,) or output.branches > 1:
+        elif output.databases != (HOME,) or output.transactions > 1:
             yield (
                 f"writes {output.table} in other databases or in branches",
                 _IN_ONE_TRANSACTION,
                 "Append",
             )
-        elif output.columns is not None and event_id not in output.columns:
+        elif not output.holds(event_id):
             yield (
                 f"leaves the ID {event_id} out of the columns of {output.table}",
                 "The rows of an ID are found by it.",

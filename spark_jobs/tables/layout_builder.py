@@ -112,7 +112,7 @@ def branches_of(output: Output) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Declared:
+class DeclaredEvents:
     """The parts of a pipeline that describe an output's tables, besides the output.
 
     Attributes:
@@ -134,7 +134,7 @@ class _Declared:
 
 
 @singledispatch
-def output_table(output: Output, number: int, declared: _Declared) -> Table:
+def output_table(output: Output, number: int, declared: DeclaredEvents) -> Table:
     """Describe an output to its databases; each kind registers its own function.
 
     Args:
@@ -150,10 +150,10 @@ def output_table(output: Output, number: int, declared: _Declared) -> Table:
 
 
 @output_table.register
-def _(output: AppendOutput, number: int, declared: _Declared) -> Table:
+def _(output: AppendOutput, number: int, declared: DeclaredEvents) -> Table:
     return AppendTable(
         table=output.table,
-        staging_table=_staging(number),
+        staging_table=staging_table(number),
         event_columns=declared.columns(output.columns),
         branches=branches_of(output),
         copied_by_tasks=declared.pipeline.guarantee is Guarantee.AT_LEAST_ONCE,
@@ -161,10 +161,10 @@ def _(output: AppendOutput, number: int, declared: _Declared) -> Table:
 
 
 @output_table.register
-def _(output: OutboxOutput, number: int, declared: _Declared) -> Table:
+def _(output: OutboxOutput, number: int, declared: DeclaredEvents) -> Table:
     return OutboxTable(
         table=output.table,
-        staging_table=_staging(number),
+        staging_table=staging_table(number),
         topic=output.topic,
         fields=declared.columns(output.select),
         key=Column(name=output.key, postgres_type=declared.types[output.key]),
@@ -173,20 +173,20 @@ def _(output: OutboxOutput, number: int, declared: _Declared) -> Table:
 
 @output_table.register(StatefulOutput)
 @output_table.register(JoinOutput)
-def _(output: Output, number: int, declared: _Declared) -> Table:
+def _(output: Output, number: int, declared: DeclaredEvents) -> Table:
     event_time = declared.pipeline.source.event_time
     stateful = as_stateful(output, number, event_time, declared.types)
     chosen = declared.columns(stateful.select)
-    return keyed_table(stateful, _staging(number), chosen, declared.types)
+    return keyed_table(stateful, staging_table(number), chosen, declared.types)
 
 
 @output_table.register
-def _(output: WindowOutput, number: int, declared: _Declared) -> Table:
+def _(output: WindowOutput, number: int, declared: DeclaredEvents) -> Table:
     branches = branches_of(output)
-    return window_table(number, output, _staging(number), declared.types, branches)
+    return window_table(number, output, staging_table(number), declared.types, branches)
 
 
-def _staging(number: int) -> str:
+def staging_table(number: int) -> str:
     """Name the staging table of an output."""
     return f"output_{number}"
 
@@ -204,7 +204,7 @@ def build_layout(
     Raises:
         ConfigurationError: A column has a type that is not allowed where it is used.
     """
-    declared = _Declared(
+    declared = DeclaredEvents(
         pipeline=pipeline,
         types={field.name: _postgres_type(field) for field in schema.fields},
         events=event_columns(pipeline, contracts, schema),

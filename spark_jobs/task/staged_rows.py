@@ -68,12 +68,19 @@ class StagedRows:
         write_runs(staging, runs)
         return tallies
 
-    def _taken_by(self, number: int) -> BoolArray:
+    def taken_by(self, number: int) -> BoolArray:
+        """Tell which events an output takes, by its number in the pipeline."""
         committed = self.events.is_class(EventClass.COMMITTED)
         return committed & self.events.is_wanted_by(number)
 
-    def _tally(self, number: int, taken: BoolArray, rows: int) -> OutputTally:
-        """Count what an output took; add a checksum if the output has a condition."""
+    def tally(self, number: int, taken: BoolArray, rows: int) -> OutputTally:
+        """Count what an output took; add a checksum if the output has a condition.
+
+        Args:
+            number: The output's number in its pipeline.
+            taken: The events that it took.
+            rows: The rows that were staged for it.
+        """
         checksum = None
         if named.wanted_column(number) in self.events.table.column_names:
             checksum = self.events.checksum(taken)
@@ -101,54 +108,54 @@ class StagedRows:
     def _write_append(
         self, output: AppendTable, staging: TakesRows, number: int
     ) -> OutputTally:
-        taken = self._taken_by(number)
+        taken = self.taken_by(number)
         wanted = [column.name for column in output.event_columns]
         events = self.events.table.select([*wanted, named.PLACE, named.OFFSET])
         written = 0
         for branch, part in self._split(output, number, taken):
             chosen = _filter(events, part)
             columns = [chosen.column(name) for name in wanted]
-            columns += self._positions(chosen)
+            columns += self.positions(chosen)
             rows = pa.table(columns, names=[column.name for column in output.columns])
             if output.copied_by_tasks:
                 staging.copy_results(output, rows)
             else:
                 staging.copy(branch, output.staging_table, output.columns, rows)
             written += rows.num_rows
-        return self._tally(number, taken, written)
+        return self.tally(number, taken, written)
 
     @write_output.register
     def _write_outbox(
         self, output: OutboxTable, staging: TakesRows, number: int
     ) -> OutputTally:
-        taken = self._taken_by(number)
+        taken = self.taken_by(number)
         chosen = _filter(self.events.table, taken)
         columns = [chosen.column(field.name) for field in output.fields]
         columns += [chosen.column(output.key.name), id_text(chosen)]
-        columns += self._positions(chosen)
+        columns += self.positions(chosen)
         names = [column.name for column in output.staging_columns]
         rows = pa.table(columns, names=names)
         staging.copy(HOME, output.staging_table, output.staging_columns, rows)
-        return self._tally(number, taken, rows.num_rows)
+        return self.tally(number, taken, rows.num_rows)
 
     @write_output.register
     def _write_keyed(
         self, output: KeyedTable, staging: TakesRows, number: int
     ) -> OutputTally:
         """Stage the events of a function; phase 2b turns them into rows."""
-        taken = self._taken_by(number)
+        taken = self.taken_by(number)
         chosen = _filter(self.events.table, taken)
         parts = [chosen.column(column.name).to_pylist() for column in output.key]
         keys = [format_key(values) for values in zip(*parts, strict=True)]
         shards = {key: shard_of(key, self.layout.shards) for key in set(keys)}
         columns = [chosen.column(column.name) for column in output.event_columns]
-        columns += [*self._positions(chosen), chosen.column(named.EVENT_TIME)]
+        columns += [*self.positions(chosen), chosen.column(named.EVENT_TIME)]
         columns += [pa.array(keys, pa.string())]
         columns += [pa.array([shards[key] for key in keys], pa.int32())]
         names = [column.name for column in output.staging_columns]
         rows = pa.table(columns, names=names)
         staging.copy(HOME, output.staging_table, output.staging_columns, rows)
-        return self._tally(number, taken, 0)
+        return self.tally(number, taken, 0)
 
     @write_output.register
     def _write_windows(
@@ -190,7 +197,7 @@ class StagedRows:
         passed = find_revising(open_windows.ends, self.watermark_us)
         revising = self._events_of(open_windows.choose(passed))
         return replace(
-            self._tally(number, taken, written),
+            self.tally(number, taken, written),
             late=int(np.count_nonzero(late)),
             revised=int(np.count_nonzero(revising)),
         )
@@ -233,7 +240,7 @@ class StagedRows:
             "late_event",
             [
                 _constant(output.table, chosen.num_rows),
-                *self._positions(chosen),
+                *self.positions(chosen),
                 id_text(chosen),
                 chosen.column(named.EVENT_TIME),
                 _payloads(chosen),
@@ -251,14 +258,14 @@ class StagedRows:
             _copy_log(
                 staging,
                 "expired_event",
-                [*self._positions(expired), id_text(expired), times, values],
+                [*self.positions(expired), id_text(expired), times, values],
             )
         repeats = table.filter(pa.array(self.events.is_class(EventClass.DUPLICATE)))
         if repeats.num_rows:
             _copy_log(
                 staging,
                 "duplicate_event",
-                [*self._positions(repeats), id_text(repeats)],
+                [*self.positions(repeats), id_text(repeats)],
             )
         self._write_filtered(staging)
         if self.events.reasons:
@@ -274,7 +281,7 @@ class StagedRows:
         if self.events.erased.size:
             ids = pc.if_else(erased, pa.scalar(None, pa.string()), ids)
             reasons = pc.if_else(erased, ERASED, reasons)
-        _copy_log(staging, "filtered_event", [*self._positions(filtered), ids, reasons])
+        _copy_log(staging, "filtered_event", [*self.positions(filtered), ids, reasons])
 
     def _conditions(self, filtered: pa.Table) -> pa.Array:
         """Return the condition that each event fails; null if it fails no condition."""
@@ -291,7 +298,7 @@ class StagedRows:
             staging,
             "dead_letter",
             [
-                *self._positions(dead),
+                *self.positions(dead),
                 dead.column(named.TIMESTAMP),
                 pa.array([reason for reason, _ in reasons]),
                 pa.array([detail for _, detail in reasons]),
@@ -315,7 +322,8 @@ class StagedRows:
         )
         staging.copy(HOME, CORRECTION, columns, corrections)
 
-    def _positions(self, rows: pa.Table) -> list[pa.ChunkedArray]:
+    def positions(self, rows: pa.Table) -> list[pa.ChunkedArray]:
+        """Return the columns of the positions of some events, as outputs name them."""
         topics, partitions = self.places.split(np.asarray(rows.column(named.PLACE)))
         return [topics, partitions, rows.column(named.OFFSET)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from schemas.pipeline.checks.databases import HOME, check_databases, check_split
 from schemas.pipeline.checks.names import (
@@ -30,6 +31,8 @@ class AppendOutput(Output):
         where: Spark SQL; the output takes only events for which it is true.
     """
 
+    has_event_rows: ClassVar[bool] = True
+
     table: str
     columns: tuple[str, ...] | None = None
     databases: tuple[str, ...] = (HOME,)
@@ -43,6 +46,9 @@ class AppendOutput(Output):
     @property
     def transactions(self) -> int:
         return self.branches
+
+    def holds(self, column: str) -> bool:
+        return self.columns is None or column in self.columns
 
     def check_columns(self, known: KnownColumns) -> Iterator[Problem]:
         if self.columns is not None:

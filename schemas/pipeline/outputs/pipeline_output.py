@@ -27,6 +27,10 @@ class Output(ABC):
 
     #: Whether it has a table of users.
     has_table: ClassVar[bool] = True
+    #: Whether it calls functions of users.
+    has_code: ClassVar[bool] = False
+    #: Whether each of its rows is of one event, so that a correction can replace it.
+    has_event_rows: ClassVar[bool] = False
     #: What it does that a batch must not do again, and why; None if it repeats rows.
     unrepeatable: ClassVar[tuple[str, str] | None] = None
 
@@ -91,6 +95,11 @@ class Output(ABC):
     def own_columns(self) -> tuple[str, ...]:
         """The columns of its table that are none of its events'."""
         return ()
+
+    def holds(self, column: str) -> bool:
+        """Tell whether its rows hold a column of their events as it is."""
+        del column
+        return False
 
     @abstractmethod
     def check_columns(self, known: KnownColumns) -> Iterator[Problem]:

@@ -113,6 +113,7 @@ class StatefulOutput(InHome, Output):
         migrate: Turns a stored value of an older version into one of this version.
     """
 
+    has_code: ClassVar[bool] = True
     unrepeatable: ClassVar[tuple[str, str]] = (
         "keeps state for keys",
         "A batch that runs again would change the state again.",
