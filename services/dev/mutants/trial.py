@@ -130,13 +130,18 @@ def _copied_trees(root: Path, copies: int) -> Iterator[list[Path]]:
         text=True,
         check=True,
     )
-    files = [name for name in listed.stdout.split("\0") if (root / name).is_file()]
+    # The package's folders are links.
+    files = [
+        name
+        for name in listed.stdout.split("\0")
+        if name and ((root / name).is_file() or (root / name).is_symlink())
+    ]
     with tempfile.TemporaryDirectory(prefix="tallyweir-mutants-") as temporary:
         trees = [Path(temporary) / str(number) for number in range(copies)]
         for tree in trees:
             for name in files:
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(root / name, tree / name)
+                shutil.copy(root / name, tree / name, follow_symlinks=False)
             (tree / ".venv").symlink_to(root / ".venv")
             # A changed file may have the old one's size and second; its hash tells.
             hashed = ("-q", "--invalidation-mode", "checked-hash")
