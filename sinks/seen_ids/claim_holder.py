@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Self
 
 from sinks.protocol.errors import FatalError
@@ -92,12 +91,7 @@ class ClaimHolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._round, self._approved = None, ()
         self._opener.shutdown(cancel_futures=True)
 

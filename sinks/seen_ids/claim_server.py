@@ -21,7 +21,6 @@ from multiprocessing.connection import (
     answer_challenge,
     deliver_challenge,
 )
-from types import TracebackType
 from typing import Self
 
 from sinks.protocol.errors import RetryableError, TallyweirError
@@ -103,12 +102,7 @@ class ClaimServer:
         threading.Thread(target=self._accept, name="claims", daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._closing.set()
             for connection in self._connections:

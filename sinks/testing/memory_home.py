@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Self
 
 from sinks.protocol.batch_run import streamed
@@ -329,12 +328,7 @@ class MemoryPublishTransaction:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self.is_committing:
             self._leave()
 

@@ -7,7 +7,6 @@ process that makes the next scratch database drops it.
 from __future__ import annotations
 
 import secrets
-from types import TracebackType
 from typing import Self
 
 import psycopg
@@ -58,12 +57,7 @@ class ScratchDatabase:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
