@@ -6,7 +6,6 @@ RUN groupadd --gid 1000 appuser && useradd --uid 1000 --gid 1000 appuser \
  && chown -R 1000:1000 /opt/kafka/logs /var/lib/kafka
 COPY libs /opt/kafka/libs
 COPY kafka-class /opt/kafka/bin/kafka-class
-RUN cd /opt/kafka/bin && for script in \
-        kafka-acls kafka-configs kafka-server-start kafka-storage kafka-topics; \
+RUN cd /opt/kafka/bin && for script in kafka-server-start kafka-storage; \
     do ln -s kafka-class "$script.sh"; done
 USER appuser
