@@ -81,7 +81,7 @@ _SKETCHES = """
 """
 
 _NEW = """
-    array_binary_search is_valid_variant time_bucket time_from_micros time_from_millis
+    is_valid_variant time_bucket time_from_micros time_from_millis
     time_from_seconds time_to_micros time_to_millis time_to_seconds
     vector_cosine_similarity vector_inner_product vector_l2_distance vector_norm
     vector_normalize
