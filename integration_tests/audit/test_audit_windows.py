@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -10,8 +11,8 @@ from psycopg.rows import TupleRow
 
 from integration_tests.harness.postgres_driver import (
     PIPELINE,
-    SECOND_US,
     PostgresDriver,
+    counted_windows,
     execute,
     layout_of,
 )
@@ -20,10 +21,6 @@ from integration_tests.ledger_scenario import check_of, failed
 from sinks.postgres.audit import Verdict, WindowStatus, read_status, verify
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import Column
 
@@ -42,30 +39,12 @@ def _numbers(*branches: str) -> AppendTable:
     )
 
 
-def _windows(*branches: str) -> WindowTable:
-    count = WindowAggregate(
-        column=Column(name="events", postgres_type="bigint"),
-        function=AggregateFunction.COUNT,
-        number=0,
-        partial_type="bigint",
-    )
-    return WindowTable(
-        table="by_origin",
-        staging_table="output_1",
-        windows=fixed_windows(60 * SECOND_US),
-        by=(Column(name="origin", postgres_type="text"),),
-        aggregates=(count,),
-        allowed_lateness_us=0,
-        late=LatePolicy.DROP,
-        branches=branches,
-    )
-
-
 def _layout(*databases: str) -> PipelineLayout:
     """Numbers in billing, and windows in some databases."""
-    branches = [HOME if name == HOME else f"{name}.0" for name in databases]
+    branches = tuple(HOME if name == HOME else f"{name}.0" for name in databases)
+    windows = replace(counted_windows("by_origin", "origin"), branches=branches)
     return with_definition(
-        layout_of(_numbers("billing.0"), _windows(*branches)),
+        layout_of(_numbers("billing.0"), windows),
         [
             {"kind": "append", "table": "numbers", "databases": ["billing"]},
             {

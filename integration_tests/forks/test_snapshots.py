@@ -11,13 +11,9 @@ from integration_tests.harness.postgres_driver import (
     SECOND_US,
     PostgresDriver,
     append_table,
+    counted_windows,
     layout_of,
 )
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import Column
 from sinks.postgres.server.connection import connect
 
 SNAPSHOTS = 1_000
@@ -26,22 +22,7 @@ SEQUENCES_MIN = 50
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _BATCH_EVENTS = 7
 
-_WINDOWS = WindowTable(
-    table="by_minute",
-    staging_table="output_1",
-    windows=fixed_windows(60 * SECOND_US),
-    by=(),
-    aggregates=(
-        WindowAggregate(
-            column=Column(name="events", postgres_type="bigint"),
-            function=AggregateFunction.COUNT,
-            number=0,
-            partial_type="bigint",
-        ),
-    ),
-    allowed_lateness_us=0,
-    late=LatePolicy.DROP,
-)
+_WINDOWS = counted_windows("by_minute")
 _LAYOUT = layout_of(append_table("events", at="timestamp with time zone"), _WINDOWS)
 
 #: One statement each, so that only the snapshot can make them agree.

@@ -17,6 +17,10 @@ from sinks.postgres.branches.participant import PostgresParticipant
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.output import Output
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_columns import LatePolicy
+from sinks.postgres.outputs.window_kinds import fixed_windows
+from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.server.branch_names import HOME, database_of, staged_for
 from sinks.postgres.server.columns import Column
@@ -74,6 +78,32 @@ def append_table(table: str, **columns: str) -> AppendTable:
         event_columns=tuple(
             Column(name=name, postgres_type=kind) for name, kind in columns.items()
         ),
+    )
+
+
+def counted_windows(table: str, *by: str, seconds: int = 60) -> WindowTable:
+    """Describe a window output that counts the events of each group.
+
+    Args:
+        table: Its table.
+        by: The columns of its groups, all of them texts.
+        seconds: How long each window is.
+    """
+    return WindowTable(
+        table=table,
+        staging_table="output_1",
+        windows=fixed_windows(seconds * SECOND_US),
+        by=tuple(Column(name=name, postgres_type="text") for name in by),
+        aggregates=(
+            WindowAggregate(
+                column=Column(name="events", postgres_type="bigint"),
+                function=AggregateFunction.COUNT,
+                number=0,
+                partial_type="bigint",
+            ),
+        ),
+        allowed_lateness_us=0,
+        late=LatePolicy.DROP,
     )
 
 

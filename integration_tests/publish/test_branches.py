@@ -14,6 +14,7 @@ from integration_tests.harness.postgres_driver import (
     SECOND_US,
     PostgresDriver,
     Row,
+    counted_windows,
     execute,
     layout_of,
     query,
@@ -21,10 +22,6 @@ from integration_tests.harness.postgres_driver import (
 from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
 from sinks.postgres.branches import participant as postgres_participant
 from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
 from sinks.postgres.server.branch_names import HOME
 from sinks.postgres.server.columns import Column
 from sinks.protocol.decisions import PublishOutcome
@@ -265,21 +262,8 @@ def test_a_branch_that_a_pipeline_gave_up_does_not_stop_it(
     assert [0, 2, 9] == _numbers(billing_dsn)
 
 
-_WAITING = WindowTable(
-    table="by_origin",
-    staging_table="output_1",
-    windows=fixed_windows(10 * SECOND_US),
-    by=(Column(name="origin", postgres_type="text"),),
-    aggregates=(
-        WindowAggregate(
-            column=Column(name="events", postgres_type="bigint"),
-            function=AggregateFunction.COUNT,
-            number=0,
-            partial_type="bigint",
-        ),
-    ),
-    allowed_lateness_us=0,
-    late=LatePolicy.DROP,
+_WAITING = replace(
+    counted_windows("by_origin", "origin", seconds=10),
     early_us=10 * SECOND_US,
     branches=("billing.0",),
 )

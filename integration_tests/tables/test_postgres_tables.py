@@ -10,19 +10,16 @@ import psycopg
 import pytest
 
 from integration_tests.harness.postgres_driver import (
-    SECOND_US,
     PostgresDriver,
     append_table,
+    counted_windows,
     execute,
     layout_of,
     query,
 )
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from sinks.postgres.outputs.window_aggregates import AggregateFunction
 from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import Column
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import ConfigurationError
 
@@ -32,22 +29,7 @@ _SELECTED = (
     "SELECT DISTINCT 1::bigint AS number, 't' AS kafka_topic, 0 AS kafka_partition, "
     "0::bigint AS kafka_offset"
 )
-_WINDOWS = WindowTable(
-    table="public.by_origin",
-    staging_table="output_1",
-    windows=fixed_windows(60 * SECOND_US),
-    by=(Column(name="origin", postgres_type="text"),),
-    aggregates=(
-        WindowAggregate(
-            column=Column(name="events", postgres_type="bigint"),
-            function=AggregateFunction.COUNT,
-            number=0,
-            partial_type="bigint",
-        ),
-    ),
-    allowed_lateness_us=0,
-    late=LatePolicy.DROP,
-)
+_WINDOWS = counted_windows("public.by_origin", "origin")
 _WINDOW_COLUMNS = (
     "window_start timestamptz, window_end timestamptz, origin text, events bigint, "
     "pane text, final boolean"
