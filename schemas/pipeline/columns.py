@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Protocol
 
 from schemas.contract import ContractField
 from schemas.errors import ContractError
@@ -25,11 +24,9 @@ from schemas.pipeline.checks.problems import (
     raise_if_any,
     suggest,
 )
-from schemas.pipeline.definition import Pipeline, Transform
+from schemas.pipeline.definition import Pipeline
 from schemas.pipeline.events.enrichment import KAFKA_KEY, Enrichment
-from schemas.pipeline.events.monitoring import Monitoring
 from schemas.pipeline.events.prediction import Prediction
-from schemas.pipeline.events.rule import Rule
 from schemas.pipeline.events.source import Source
 from schemas.pipeline.expressions.expressions import find_unknown_columns
 from schemas.pipeline.outputs.known_columns import KnownColumns, check_known, check_new
@@ -40,27 +37,6 @@ from schemas.schema_tree import NESTED_TYPES
 _ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})
 # Types of instants. A local timestamp has no zone, so it cannot be ordered.
 _TIME_TYPES = frozenset({"timestamp-millis", "timestamp-micros"})
-
-
-class PipelineParts(Protocol):
-    """The parts of a pipeline that define and read columns."""
-
-    @property
-    def source(self) -> Source: ...
-    @property
-    def validate(self) -> Sequence[Rule]: ...
-    @property
-    def enrich(self) -> Sequence[Enrichment]: ...
-    @property
-    def transform(self) -> Transform | None: ...
-    @property
-    def predict(self) -> Sequence[Prediction]: ...
-    @property
-    def filter(self) -> str | None: ...
-    @property
-    def monitor(self) -> Monitoring: ...
-    @property
-    def outputs(self) -> Sequence[Output]: ...
 
 
 def check_columns(
@@ -83,7 +59,7 @@ def check_columns(
 
 
 def find_column_problems(
-    pipeline: PipelineParts,
+    pipeline: Pipeline,
     fields: Sequence[ContractField],
     added: Sequence[str] | None = None,
 ) -> Iterator[Problem]:
@@ -111,7 +87,7 @@ def find_column_problems(
     yield from _check_results(pipeline, KnownColumns(names=known, fields=fields))
 
 
-def _check_results(pipeline: PipelineParts, known: KnownColumns) -> Iterator[Problem]:
+def _check_results(pipeline: Pipeline, known: KnownColumns) -> Iterator[Problem]:
     for problem in known.check_expression(pipeline.filter):
         yield problem.under("filter")
     for index, output in enumerate(pipeline.outputs):

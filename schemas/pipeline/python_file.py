@@ -39,7 +39,8 @@ def load_python_pipeline(path: Path) -> tuple[Pipeline, tuple[ModuleType, ...]]:
         ContractError: A contract of the pipeline is wrong.
     """
     known = set(sys.modules)
-    with gathering(path.absolute().parent) as gathered:
+    gathered = Gathered(path.absolute().parent)
+    with gathering(gathered.add):
         module, pipeline = _define(path, gathered)
         _check_contracts(pipeline, path, gathered)
     gathered.raise_if_any()

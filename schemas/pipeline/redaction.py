@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from schemas.event_contracts import EventContracts
 from schemas.pipeline.checks.problems import Problem, suggest
-from schemas.pipeline.columns import PipelineParts
 from schemas.pipeline.definition import Pipeline
 from schemas.pipeline.events.enrichment import Enrichment
 from schemas.pipeline.expressions.expressions import reads_any
@@ -80,7 +79,7 @@ def find_redaction(pipeline: Pipeline, added: Sequence[str]) -> Redaction:
 
 
 def find_redaction_problems(
-    pipeline: PipelineParts,
+    pipeline: Pipeline,
     contracts: EventContracts,
     added: Sequence[str] | None = None,
 ) -> Iterator[Problem]:

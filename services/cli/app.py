@@ -25,6 +25,7 @@ COMMAND_MODULES = (
     "services.cli.pipelines.batch",
     "services.cli.pipelines.notebook",
     "services.cli.pipelines.templates",
+    "services.cli.pipelines.schema",
     "services.cli.pipelines.emit",
     "services.cli.servers.ingest",
     "services.cli.servers.ingest_keys",

@@ -77,7 +77,6 @@ SHARED_NAMES = {
     "databases.py": "of a pipeline, in its definition and in the environment",
     "durations.py": "as text, and as a pipeline uses them",
     "guarantee.py": "of a pipeline, as the protocol and the definition know it",
-    "source_section.py": "of a pipeline file, for producers and for drivers",
     "window_kinds.py": "of an output, in the definition and in Postgres",
 }
 _COMMANDS = "services/cli/"

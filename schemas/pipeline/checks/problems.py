@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -122,20 +122,18 @@ class Gathered:
         return ""
 
 
-_gathered: ContextVar[Gathered | None] = ContextVar("gathered", default=None)
+#: Takes the problems of a part that is being built, and what kind of part it is.
+AddProblems: TypeAlias = Callable[[Iterable[Problem], str], None]
+
+_gathered: ContextVar[AddProblems | None] = ContextVar("gathered", default=None)
 
 
 @contextmanager
-def gathering(folder: FilePath) -> Iterator[Gathered]:
-    """Let wrong parts be built, so that one error can show all problems.
-
-    Args:
-        folder: As in ``Gathered``.
-    """
-    gathered = Gathered(folder)
-    token = _gathered.set(gathered)
+def gathering(add: AddProblems) -> Iterator[None]:
+    """Let wrong parts be built, so that one error can show all problems."""
+    token = _gathered.set(add)
     try:
-        yield gathered
+        yield
     finally:
         _gathered.reset(token)
 
@@ -148,9 +146,9 @@ def raise_if_any(subject: str, problems: Iterable[Problem]) -> None:
             is a path such as ``WindowOutput.by[0]``.
     """
     found = _found_in(problems)
-    gathered = _gathered.get()
-    if found and gathered is not None:
-        gathered.add(found, subject)
+    add = _gathered.get()
+    if found and add is not None:
+        add(found, subject)
     elif found:
         raise PipelineError(found, [subject + _format_path(one.at) for one in found])
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from schemas.pipeline.checks.problems import Problem, raise_if_any
+from schemas.pipeline.document.file_keys import Keys, Share, WholeNumber
 
 #: Few enough to be read within a minute, and too many to be dead by chance.
 DEAD_LETTER_LIMIT_RECORDS = 1_000
@@ -46,3 +48,13 @@ class DeadLetterLimit:
                 fix=f"Leave it out, or write a number such as "
                 f"{DEAD_LETTER_LIMIT_RECORDS}.",
             )
+
+
+class DeadLetterLimitKeys(Keys[DeadLetterLimit]):
+    """The keys of ``dead_letter_limit``."""
+
+    part = DeadLetterLimit
+    stand_ins: ClassVar[Mapping[str, object]] = {"share": 0.0}
+
+    share: Share
+    records: WholeNumber = DEAD_LETTER_LIMIT_RECORDS

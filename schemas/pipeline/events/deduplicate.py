@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from schemas.pipeline.checks.durations import check_duration
 from schemas.pipeline.checks.problems import Problem, raise_if_any
+from schemas.pipeline.document.file_keys import Duration, Flag, Keys, Share
 from schemas.pipeline.events.source import Source
 from sinks.protocol.catalog_limits import (
     BUCKETS_MAX,
@@ -115,3 +116,13 @@ def check_future_buckets(
         fix=f"Let future_bound be at most {BUCKETS_MAX * width_s} seconds, or "
         "deduplicate.horizon longer.",
     )
+
+
+class DeduplicateKeys(Keys[Deduplicate]):
+    """The keys of ``deduplicate``."""
+
+    part = Deduplicate
+
+    horizon: Duration = DEDUPLICATE_HORIZON
+    conflicts: Flag = True
+    false_positives: Share = FALSE_POSITIVES

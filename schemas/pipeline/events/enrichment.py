@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TypeAlias
+from typing import ClassVar
+
+from pydantic import Field
 
 from schemas.pipeline.checks.databases import HOME, check_databases
 from schemas.pipeline.checks.durations import check_duration
@@ -15,14 +17,25 @@ from schemas.pipeline.checks.names import (
     check_table,
     check_topic,
 )
-from schemas.pipeline.checks.problems import Problem, empty_value, raise_if_any
+from schemas.pipeline.checks.problems import (
+    Problem,
+    StandIn,
+    empty_value,
+    raise_if_any,
+)
+from schemas.pipeline.document.file_keys import (
+    Duration,
+    Keys,
+    Pairs,
+    Scalar,
+    Simples,
+    Text,
+)
 
 REFRESH = timedelta(minutes=10)
 
 #: Lookup column with the key of a topic's records, as text.
 KAFKA_KEY = "kafka_key"
-
-Scalar: TypeAlias = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,3 +159,33 @@ def _misplaced(key: str, why: str) -> Problem:
 def names_in_ledger(enrichments: Sequence[Enrichment]) -> list[str]:
     """Return the names of lookups in the ledger: number, from 1, and label."""
     return [f"{number}: {one.label}" for number, one in enumerate(enrichments, 1)]
+
+
+class AsOfKeys(Keys[AsOf]):
+    """The keys of ``as_of``."""
+
+    part = AsOf
+
+    valid_from: Text = Field(alias="from")
+    valid_until: Text = Field(alias="until")
+
+
+class EnrichmentKeys(Keys[Enrichment]):
+    """The keys of a lookup in ``enrich``."""
+
+    part = Enrichment
+    stand_ins: ClassVar[Mapping[str, object]] = {
+        "table": "unnamed",
+        "topic": "unnamed",
+        "schema": StandIn("unnamed"),
+    }
+
+    table: Text | None = None
+    database: Text = HOME
+    topic: Text | None = None
+    schema_: Text | None = None
+    on: Pairs
+    select: Pairs
+    default: Simples = Field(default={})
+    as_of: AsOfKeys | None = None
+    refresh: Duration = REFRESH

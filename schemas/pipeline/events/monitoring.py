@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from schemas.pipeline.checks.names import check_distinct
 from schemas.pipeline.checks.problems import Problem, raise_if_any
+from schemas.pipeline.document.file_keys import Flag, Keys, Texts, WholeNumber
 from sinks.protocol.samples import SAMPLES_MAX
 
 
@@ -39,3 +40,13 @@ class Monitoring:
                 fix=f"Write a number up to {SAMPLES_MAX}, such as 5, or leave it out.",
             )
         yield from check_distinct(list(self.redact), "redacted fields", ("redact",))
+
+
+class MonitoringKeys(Keys[Monitoring]):
+    """The keys of ``monitor``."""
+
+    part = Monitoring
+
+    show_keys: Flag = False
+    samples: WholeNumber = 0
+    redact: Texts = ()

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import ClassVar
 
 from schemas.pipeline.checks.names import check_distinct, check_output_column
 from schemas.pipeline.checks.problems import Problem, empty_value, raise_if_any
+from schemas.pipeline.document.file_keys import Keys, Lists, Pairs, Text
 from schemas.pipeline.expressions.expressions import inspect_expression
 
 _SUFFIX = ".onnx"
@@ -97,3 +99,15 @@ class Prediction:
                 )
         yield from check_output_column(self.version, ("version",))
         yield from check_distinct(list(self.new_columns), "columns", ("columns",))
+
+
+class PredictionKeys(Keys[Prediction]):
+    """The keys of a model in ``predict``."""
+
+    part = Prediction
+    stand_ins: ClassVar[Mapping[str, object]] = {"model": f"unnamed{_SUFFIX}"}
+
+    model: Text
+    inputs: Lists
+    columns: Pairs
+    version: Text = ""

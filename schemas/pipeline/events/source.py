@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Annotated, ClassVar
+
+from pydantic import PlainValidator
 
 from schemas.pipeline.checks.durations import check_duration
 from schemas.pipeline.checks.names import check_column, check_topic
-from schemas.pipeline.checks.problems import Problem, empty_value, raise_if_any
+from schemas.pipeline.checks.problems import (
+    Problem,
+    StandIn,
+    empty_value,
+    raise_if_any,
+)
+from schemas.pipeline.document.file_keys import (
+    TEXT,
+    Duration,
+    Given,
+    Info,
+    Keys,
+    OneOrAll,
+    Text,
+    read_text,
+)
 
 IDLE_TIMEOUT = timedelta(minutes=1)
 FUTURE_BOUND = timedelta(days=1)
+_HEADER_PREFIX = "header:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,3 +127,32 @@ class Source:
                     why="Its events are read once.",
                     fix="Remove one.",
                 )
+
+
+def _event_id(value: Given, info: Info) -> str | HeaderId:
+    text = read_text(value, info)
+    if not text.startswith(_HEADER_PREFIX):
+        return text
+    return HeaderId(header=text.removeprefix(_HEADER_PREFIX).strip())
+
+
+class SourceKeys(Keys[Source]):
+    """The keys of ``source``."""
+
+    part = Source
+    stand_ins: ClassVar[Mapping[str, object]] = {
+        "topic": "unnamed",
+        "schema": StandIn("unnamed"),
+        "event_id": f"{_HEADER_PREFIX}unnamed",
+        "event_time": StandIn("unnamed"),
+        "watermark_delay": timedelta(),
+    }
+
+    topic: OneOrAll
+    schema_: OneOrAll
+    event_id: Annotated[str | HeaderId, PlainValidator(_event_id), TEXT]
+    event_time: Text
+    watermark_delay: Duration
+    idle_timeout: Duration = IDLE_TIMEOUT
+    future_bound: Duration = FUTURE_BOUND
+    past_bound: Duration | None = None

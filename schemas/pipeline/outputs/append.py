@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
+
+from pydantic import Field
 
 from schemas.pipeline.checks.databases import HOME, check_databases, check_split
 from schemas.pipeline.checks.names import (
@@ -12,7 +14,20 @@ from schemas.pipeline.checks.names import (
     check_output_column,
     check_output_table,
 )
-from schemas.pipeline.checks.problems import Problem, empty_value, raise_if_any
+from schemas.pipeline.checks.problems import (
+    Problem,
+    empty_value,
+    raise_if_any,
+)
+from schemas.pipeline.document.file_keys import (
+    Condition,
+    Keys,
+    OneOrMore,
+    Text,
+    Texts,
+    WholeNumber,
+    unnamed,
+)
 from schemas.pipeline.expressions.expressions import check_condition
 from schemas.pipeline.outputs.known_columns import KnownColumns
 from schemas.pipeline.outputs.pipeline_output import Output
@@ -70,3 +85,17 @@ class AppendOutput(Output):
         for index, column in enumerate(self.columns):
             yield from check_output_column(column, ("columns", index))
         yield from check_distinct(list(self.columns), "columns", ("columns",))
+
+
+class AppendKeys(Keys[AppendOutput]):
+    """The keys of ``append``."""
+
+    part = AppendOutput
+    stand_ins: ClassVar[Mapping[str, object]] = {"table": unnamed}
+
+    table: Text
+    columns: Texts | None = None
+    databases: OneOrMore = Field(default=(HOME,), alias="database")
+    shard_by: Texts = ()
+    branches: WholeNumber = 1
+    where: Condition | None = None

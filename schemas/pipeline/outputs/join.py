@@ -12,7 +12,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from pydantic import Discriminator, Tag
 
 from schemas.pipeline.checks.databases import InHome
 from schemas.pipeline.checks.durations import check_duration
@@ -22,7 +24,25 @@ from schemas.pipeline.checks.names import (
     check_output_table,
     check_stored_column,
 )
-from schemas.pipeline.checks.problems import Path, Problem, empty_value, raise_if_any
+from schemas.pipeline.checks.problems import (
+    Path,
+    Problem,
+    StandIn,
+    empty_value,
+    raise_if_any,
+)
+from schemas.pipeline.document.file_keys import (
+    Condition,
+    Duration,
+    Given,
+    Keys,
+    Pairs,
+    Text,
+    Texts,
+    unnamed,
+    word,
+)
+from schemas.pipeline.document.yaml_tree import YamlMap
 from schemas.pipeline.expressions.expressions import check_condition
 from schemas.pipeline.outputs.known_columns import KnownColumns, check_known
 from schemas.pipeline.outputs.pipeline_output import Output
@@ -170,3 +190,52 @@ class JoinOutput(InHome, Output):
         yield from check_distinct(columns, "columns", ("table",))
         if not isinstance(self.within, Within):
             yield from check_duration(self.within, ("within",))
+
+
+class WithinKeys(Keys[Within]):
+    """The keys of ``within``, where it is no duration."""
+
+    part = Within
+
+    before: Duration = timedelta()
+    after: Duration = timedelta()
+
+
+class JoinSideKeys(Keys[JoinSide]):
+    """The keys of ``left`` and ``right``."""
+
+    part = JoinSide
+    stand_ins: ClassVar[Mapping[str, object]] = {
+        "where": "true",
+        "select": {StandIn("unnamed"): StandIn("unnamed")},
+    }
+
+    where: Condition
+    select: Pairs
+
+
+def _kind_of_within(value: Given) -> str:
+    return "bounds" if isinstance(value, YamlMap) else "duration"
+
+
+class JoinKeys(Keys[JoinOutput]):
+    """The keys of ``join``."""
+
+    part = JoinOutput
+    stand_ins: ClassVar[Mapping[str, object]] = {
+        "table": unnamed,
+        "on": (StandIn("unnamed"),),
+        "within": timedelta(hours=1),
+        "left": JoinSideKeys.unknown(),
+        "right": JoinSideKeys.unknown(),
+    }
+
+    table: Text
+    on: Texts
+    within: Annotated[
+        Annotated[Duration, Tag("duration")] | Annotated[WithinKeys, Tag("bounds")],
+        Discriminator(_kind_of_within),
+    ]
+    left: JoinSideKeys
+    right: JoinSideKeys
+    unmatched: Annotated[Unmatched, word(Unmatched)] = Unmatched.NONE

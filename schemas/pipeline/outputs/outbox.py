@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from schemas.pipeline.checks.names import (
     check_topic,
 )
 from schemas.pipeline.checks.problems import Problem, StandIn, raise_if_any
+from schemas.pipeline.document.file_keys import Condition, Keys, Text, Texts, unnamed
 from schemas.pipeline.expressions.expressions import check_condition
 from schemas.pipeline.outputs.known_columns import KnownColumns, check_known
 from schemas.pipeline.outputs.pipeline_output import Output
@@ -88,3 +89,18 @@ class OutboxOutput(InHome, Output):
         for index, column in enumerate(self.select):
             yield from check_stored_column(column, ("select", index))
         yield from check_distinct(list(self.select), "columns", ("select",))
+
+
+class OutboxKeys(Keys[OutboxOutput]):
+    """The keys of ``outbox``."""
+
+    part = OutboxOutput
+    stand_ins: ClassVar[Mapping[str, object]] = {
+        "topic": unnamed,
+        "key": StandIn("unnamed"),
+    }
+
+    topic: Text
+    key: Text
+    select: Texts | None = None
+    where: Condition | None = None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar
 from zoneinfo import available_timezones
 
 from schemas.pipeline.checks.durations import check_duration
 from schemas.pipeline.checks.problems import Problem, raise_if_any, suggest
+from schemas.pipeline.document.file_keys import Duration, Keys
 
 UTC = "UTC"
 
@@ -119,3 +121,22 @@ def _check_time_zone(name: str) -> Iterator[Problem]:
             why="It must be the name of a zone, as the IANA database has them.",
             fix=suggest(name, sorted(known)),
         )
+
+
+class SlidingKeys(Keys[Sliding]):
+    """The keys of ``sliding``."""
+
+    part = Sliding
+    stand_ins: ClassVar[Mapping[str, object]] = {"size": _HOUR, "every": _HOUR}
+
+    size: Duration
+    every: Duration
+
+
+class SessionKeys(Keys[Session]):
+    """The keys of ``session``."""
+
+    part = Session
+    stand_ins: ClassVar[Mapping[str, object]] = {"gap": _HOUR}
+
+    gap: Duration

@@ -22,11 +22,7 @@ from schemas.pipeline import (
     WindowOutput,
     load_pipeline,
 )
-from schemas.pipeline.document.yaml_document import (
-    DEPTH_MAX,
-    FILE_BYTES_MAX,
-    open_document,
-)
+from schemas.pipeline.document.yaml_tree import DEPTH_MAX, FILE_BYTES_MAX, read_tree
 
 VALID = """\
 pipeline: p
@@ -119,6 +115,11 @@ def _problems(folder: Path, text: str) -> list[tuple[int, str, str]]:
         ("fixed: 1", "fixt: 1", (18, "PIPELINE_UNKNOWN_KEY", "Write fixed.")),
         ("fixed: 1", "fixed: 0", (18, "PIPELINE_DURATION", "")),
         ("[origin]", "[origin,\n        carier]", (20, "_COLUMN", "Write carrier.")),
+        (
+            "aggregate:\n        flights: count(*)",
+            "aggregate: {}",
+            (20, "_VALUE", "Fill"),
+        ),
         ("count(*)", "count(*", (21, "PIPELINE_VALUE", "quotation marks")),
         ("count(*)", "median(flight)", (21, "PIPELINE_AGGREGATE", "count_if")),
         ("count(*)", "sum(flihgt)", (21, "PIPELINE_UNKNOWN_COLUMN", "Write flight.")),
@@ -364,7 +365,7 @@ def test_keys_keep_the_spelling_of_the_file(tmp_path: Path) -> None:
     """YAML 1.1 would read the key ``on`` as true."""
     path = tmp_path / "p.yaml"
     path.write_text("on: 1\nno: 2\n")
-    assert list(open_document(path)) == ["on", "no"]
+    assert list(read_tree(path)[0]) == ["on", "no"]
 
 
 def test_the_package_loads_without_spark_and_without_the_sql_parser() -> None:
