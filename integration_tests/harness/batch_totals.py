@@ -7,7 +7,7 @@ pipeline's file in the driver, and by Spark's workers, which import it for the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 
 from schemas.pipeline.checks.databases import InHome
 from schemas.pipeline.checks.problems import Problem
-from schemas.pipeline.definition_json import OUTPUT_FROM_JSON, OUTPUT_TO_JSON
+from schemas.pipeline.definition_json import OUTPUT_KINDS
 from schemas.pipeline.outputs.known_columns import KnownColumns
 from schemas.pipeline.outputs.pipeline_output import Output as DeclaredOutput
 from sinks.postgres.ledger.output_kinds import KINDS, OutputKind
@@ -136,20 +136,7 @@ class TotalOutput(InHome, DeclaredOutput):
         yield from known.check_all((self.column,), "column")
 
 
-def _total_to_json(output: TotalOutput) -> dict[str, Any]:
-    return {"kind": TOTAL.name, "table": output.table, "column": output.column}
-
-
-def _total_from_json(described: Mapping[str, Any]) -> TotalOutput:
-    return TotalOutput(
-        table=described["table"],
-        column=described["column"],
-        where=described.get("where"),
-    )
-
-
-OUTPUT_TO_JSON[TotalOutput] = _total_to_json
-OUTPUT_FROM_JSON[TOTAL.name] = _total_from_json
+OUTPUT_KINDS[TOTAL.name] = TotalOutput
 
 
 @output_table.register

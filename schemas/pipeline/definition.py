@@ -35,7 +35,7 @@ from sinks.protocol.guarantee import Guarantee
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Transform: TypeAlias = "Callable[[DataFrame], DataFrame]"
+Transform: TypeAlias = Callable[["DataFrame"], "DataFrame"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,116 +1,88 @@
 """A pipeline as JSON for the ledger, comparable and readable years later.
 
 Everything with an order is a list, because Postgres' ``jsonb`` does not keep the order
-of keys. Durations are text, as in pipeline files.
+of keys. Durations are text, as in pipeline files. An attribute with its default value
+is left out, so that a new attribute changes no hash of a pipeline without it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
+from enum import StrEnum
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from schemas.pipeline.checks.databases import HOME
 from schemas.pipeline.definition import Pipeline
-from schemas.pipeline.events.dead_letter_limit import DeadLetterLimit
-from schemas.pipeline.events.deduplicate import Deduplicate
-from schemas.pipeline.events.enrichment_json import (
-    enrichment_from_json,
-    enrichment_to_json,
-)
-from schemas.pipeline.events.monitoring_json import (
-    monitoring_from_json,
-    monitoring_to_json,
-)
-from schemas.pipeline.events.prediction_json import (
-    prediction_from_json,
-    prediction_to_json,
-)
 from schemas.pipeline.events.reported import Reported
-from schemas.pipeline.events.rule import Rule
 from schemas.pipeline.events.source import HeaderId, Source
 from schemas.pipeline.outputs.append import AppendOutput
 from schemas.pipeline.outputs.join import JoinOutput
-from schemas.pipeline.outputs.join_json import join_from_json, join_to_json
 from schemas.pipeline.outputs.outbox import OutboxOutput
 from schemas.pipeline.outputs.pipeline_output import Output
-from schemas.pipeline.outputs.place_json import place_to_json
-from schemas.pipeline.outputs.stateful import StatefulOutput
-from schemas.pipeline.outputs.stateful_json import stateful_to_json
+from schemas.pipeline.outputs.stateful import (
+    ListState,
+    MapState,
+    StatefulOutput,
+    ValueState,
+)
 from schemas.pipeline.outputs.window import WindowOutput
-from schemas.pipeline.outputs.window_json import window_from_json, window_to_json
-from sinks.protocol.catalog_limits import FALSE_POSITIVES
+from schemas.pipeline.outputs.window_kinds import Fixed, Session, Sliding
 from sinks.protocol.durations import format_duration, parse_duration
-from sinks.protocol.guarantee import Guarantee
 
 FORMAT = 1
+
+T = TypeVar("T")
+
+#: The kinds of outputs, by their names in the ledger; a new kind is added here.
+OUTPUT_KINDS: dict[str, type[Output]] = {
+    "append": AppendOutput,
+    "join": JoinOutput,
+    "outbox": OutboxOutput,
+    "stateful": StatefulOutput,
+    "window": WindowOutput,
+}
+#: Attributes that were there from the beginning, so that definitions have them always.
+_ALWAYS: Mapping[str, frozenset[str]] = {
+    "Aggregate": frozenset({"argument"}),
+    "AppendOutput": frozenset({"columns"}),
+    "DeadLetterLimit": frozenset({"records"}),
+    "Deduplicate": frozenset({"horizon", "conflicts"}),
+    "Enrichment": frozenset({"default", "refresh"}),
+    "JoinOutput": frozenset({"unmatched"}),
+    "OutboxOutput": frozenset({"select"}),
+    "Pipeline": frozenset({"deduplicate", "validate", "enrich"}),
+    "Prediction": frozenset({"version"}),
+    "Source": frozenset({"idle_timeout", "future_bound"}),
+    "StatefulOutput": frozenset({"state", "select", "ttl", "version"}),
+    "WindowOutput": frozenset({"by", "allowed_lateness", "late"}),
+    "Within": frozenset({"before", "after"}),
+}
+#: Attributes that the JSON calls as pipeline files do.
+_RENAMED = {"valid_from": "from", "valid_until": "until"}
+_ATTRIBUTES = {key: attribute for attribute, key in _RENAMED.items()}
 
 
 def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
     """Describe a pipeline so that ``from_json`` returns an equal one."""
-    source = pipeline.source
-    return {
-        "format": FORMAT,
-        "name": pipeline.name,
-        "source": {
-            "topic": source_topic_json(source),
-            "schema": source_schema_json(source),
-            "event_id": (
-                {"header": source.event_id.header}
-                if isinstance(source.event_id, HeaderId)
-                else {"field": source.event_id}
-            ),
-            "event_time": source.event_time,
-            "watermark_delay": format_duration(source.watermark_delay),
-            "idle_timeout": format_duration(source.idle_timeout),
-            "future_bound": format_duration(source.future_bound),
-            # Omit the key without a value, as before the key existed.
-            **(
-                {}
-                if source.past_bound is None
-                else {"past_bound": format_duration(source.past_bound)}
-            ),
-        },
-        # Omit the default, as before the key existed.
-        **(
-            {}
-            if pipeline.guarantee is Guarantee.EXACTLY_ONCE
-            else {"guarantee": pipeline.guarantee.value}
-        ),
-        "deduplicate": (
-            {
-                "horizon": format_duration(pipeline.deduplicate.horizon),
-                "conflicts": pipeline.deduplicate.conflicts,
-                # Omit the default, as before the key existed.
-                **(
-                    {}
-                    if pipeline.deduplicate.false_positives == FALSE_POSITIVES
-                    else {"false_positives": pipeline.deduplicate.false_positives}
-                ),
-            }
-            if pipeline.deduplicate is not None
-            else None
-        ),
-        "validate": [
-            {"reason_code": rule.reason_code, "condition": rule.condition}
-            for rule in pipeline.validate
-        ],
-        "enrich": [enrichment_to_json(one) for one in pipeline.enrich],
-        # Omit the key without predictions, as before the key existed.
-        **(
-            {"predict": [prediction_to_json(one) for one in pipeline.predict]}
-            if pipeline.predict
-            else {}
-        ),
-        **({"code_version": pipeline.code_version} if pipeline.has_code else {}),
-        # Omit the key without a value, as before the key existed.
-        **({} if pipeline.filter is None else {"filter": pipeline.filter}),
-        **_reported_to_json(pipeline.reported),
-        **_limit_to_json(pipeline.dead_letter_limit),
-        **monitoring_to_json(pipeline.monitor),
-        "outputs": [_output_to_json(output) for output in pipeline.outputs],
+    source, event_id = pipeline.source, pipeline.source.event_id
+    written = _attributes_json(pipeline)
+    # The version of the code stands for functions.
+    for key in ("transform", "code_version"):
+        written.pop(key, None)
+    if pipeline.has_code:
+        written["code_version"] = pipeline.code_version
+    written["source"] |= {
+        "topic": source_topic_json(source),
+        "schema": source_schema_json(source),
+        "event_id": {"header": event_id.header}
+        if isinstance(event_id, HeaderId)
+        else {"field": event_id},
     }
+    return {"format": FORMAT, **written}
 
 
 def definition_hash(pipeline: Pipeline) -> str:
@@ -134,67 +106,13 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
         )
     if "code_version" in definition:
         raise ValueError("a pipeline with functions, which a ledger does not hold")
-    source = definition["source"]
-    event_id = source["event_id"]
-    deduplicate = definition["deduplicate"]
-    return Pipeline(
-        name=definition["name"],
-        source=Source(
-            topic=_one_or_more(source["topic"]),
-            schema=_one_or_more(source["schema"]),
-            event_id=(
-                HeaderId(header=event_id["header"])
-                if "header" in event_id
-                else event_id["field"]
-            ),
-            event_time=source["event_time"],
-            watermark_delay=parse_duration(source["watermark_delay"]),
-            idle_timeout=parse_duration(source["idle_timeout"]),
-            future_bound=parse_duration(source["future_bound"]),
-            past_bound=(
-                parse_duration(source["past_bound"]) if "past_bound" in source else None
-            ),
-        ),
-        guarantee=Guarantee(definition.get("guarantee", Guarantee.EXACTLY_ONCE)),
-        deduplicate=(
-            Deduplicate(
-                horizon=parse_duration(deduplicate["horizon"]),
-                conflicts=deduplicate["conflicts"],
-                false_positives=deduplicate.get("false_positives", FALSE_POSITIVES),
-            )
-            if deduplicate is not None
-            else None
-        ),
-        validate=tuple(Rule(**rule) for rule in definition["validate"]),
-        enrich=tuple(enrichment_from_json(one) for one in definition["enrich"]),
-        predict=tuple(
-            prediction_from_json(one) for one in definition.get("predict", ())
-        ),
-        filter=definition.get("filter"),
-        reported=Reported(**definition.get("reported", {})),
-        dead_letter_limit=(
-            DeadLetterLimit(**definition["dead_letter_limit"])
-            if "dead_letter_limit" in definition
-            else None
-        ),
-        monitor=monitoring_from_json(definition),
-        outputs=tuple(_output_from_json(one) for one in definition["outputs"]),
-    )
-
-
-def _reported_to_json(reported: Reported) -> dict[str, Any]:
-    if not reported.columns:
-        return {}
-    counters, distributions = reported.counters, reported.distributions
-    written = {"counters": dict(counters), "distributions": dict(distributions)}
-    return {"reported": written}
-
-
-def _limit_to_json(limit: DeadLetterLimit | None) -> dict[str, Any]:
-    if limit is None:
-        return {}
-    written = {"share": limit.share, "records": limit.records}
-    return {"dead_letter_limit": written}
+    source, event_id = definition["source"], definition["source"]["event_id"]
+    is_header = "header" in event_id
+    identity = HeaderId(**event_id) if is_header else event_id["field"]
+    parts = {key: value for key, value in definition.items() if key != "format"}
+    parts["source"] = {**source, "event_id": identity}
+    parts["outputs"] = tuple(_output_from_json(one) for one in definition["outputs"])
+    return _build(Pipeline, parts)
 
 
 def source_topic_json(source: Source) -> str | list[str]:
@@ -212,77 +130,83 @@ def _as_written(names: tuple[str, ...]) -> str | list[str]:
     return [first, *others] if others else first
 
 
-def _one_or_more(written: str | list[str]) -> str | tuple[str, ...]:
-    return written if isinstance(written, str) else tuple(written)
+def _attributes_json(part: Any) -> dict[str, Any]:  # noqa: ANN401 - any part
+    """Describe the attributes that tell a part from another."""
+    always = _ALWAYS.get(type(part).__name__, frozenset())
+    written = {}
+    for field in fields(part):
+        value, default = getattr(part, field.name), field.default
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
+        if field.compare and (value != default or field.name in always):
+            written[_RENAMED.get(field.name, field.name)] = _to_json(value)
+    return written
+
+
+def _to_json(value: Any) -> Any:  # noqa: ANN401, PLR0911 - any attribute
+    match value:
+        case timedelta():
+            return format_duration(value)
+        case StrEnum():
+            return value.value
+        case tuple():
+            return [_to_json(one) for one in value]
+        case Mapping():
+            return [[name, _to_json(one)] for name, one in value.items()]
+        case Reported():
+            # Figures have no order.
+            kinds = ("counters", "distributions")
+            return {kind: dict(getattr(value, kind)) for kind in kinds}
+        case ValueState() | ListState() | MapState():
+            return type(value).__name__
+        case Output():
+            return _output_to_json(value)
+    return _attributes_json(value) if is_dataclass(value) else value
 
 
 def _output_to_json(output: Output) -> dict[str, Any]:
-    described = OUTPUT_TO_JSON[type(output)](output)
-    where = output.conditions.get(("where",))
-    return described if where is None else {**described, "where": where}
-
-
-def _append_to_json(output: AppendOutput) -> dict[str, Any]:
-    return {
-        "kind": "append",
-        "table": output.table,
-        "columns": None if output.columns is None else list(output.columns),
-        **place_to_json(output),
-        **({"branches": output.branches} if output.branches > 1 else {}),
-    }
-
-
-def _outbox_to_json(output: OutboxOutput) -> dict[str, Any]:
-    return {
-        "kind": "outbox",
-        # As the ledger calls it, for readers that tell outputs apart by it.
-        "table": output.table,
-        "topic": output.topic,
-        "key": output.key,
-        "select": None if output.select is None else list(output.select),
-    }
-
-
-#: How each kind is written, by its class.
-OUTPUT_TO_JSON: dict[type[Output], Callable[[Any], dict[str, Any]]] = {
-    AppendOutput: _append_to_json,
-    JoinOutput: join_to_json,
-    OutboxOutput: _outbox_to_json,
-    StatefulOutput: stateful_to_json,
-    WindowOutput: window_to_json,
-}
+    kind = next(name for name, one in OUTPUT_KINDS.items() if isinstance(output, one))
+    # An outbox has a name in the ledger too, for readers that tell outputs apart by it.
+    written = {"kind": kind, "table": output.table, **_attributes_json(output)}
+    windows: dict[str, Any] = written.pop("windows", {})
+    return written | windows
 
 
 def _output_from_json(definition: Mapping[str, Any]) -> Output:
-    return OUTPUT_FROM_JSON[definition["kind"]](definition)
+    parts = dict(definition)
+    kind = OUTPUT_KINDS[parts.pop("kind")]
+    if kind is OutboxOutput:
+        del parts["table"]
+    if kind is WindowOutput:
+        windows = {"gap": Session, "every": Sliding, "size": Fixed}
+        chosen = next(one for key, one in windows.items() if key in parts)
+        names = {field.name for field in fields(chosen)} & parts.keys()
+        parts["windows"] = _build(chosen, {name: parts.pop(name) for name in names})
+    return _build(kind, parts)
 
 
-def _append_from_json(definition: Mapping[str, Any]) -> AppendOutput:
-    columns = definition["columns"]
-    return AppendOutput(
-        table=definition["table"],
-        columns=None if columns is None else tuple(columns),
-        databases=tuple(definition.get("databases", (HOME,))),
-        shard_by=tuple(definition.get("shard_by", ())),
-        branches=definition.get("branches", 1),
-        where=definition.get("where"),
-    )
+def _build(kind: type[T], definition: Mapping[str, Any]) -> T:
+    """Build a part of its described attributes."""
+    # Only a type checker knows Spark's class, and no definition has a transform.
+    hints = get_type_hints(kind, localns={"DataFrame": object})
+    values = {_ATTRIBUTES.get(key, key): value for key, value in definition.items()}
+    return kind(**{name: _from_json(one, hints[name]) for name, one in values.items()})
 
 
-def _outbox_from_json(definition: Mapping[str, Any]) -> OutboxOutput:
-    select = definition["select"]
-    return OutboxOutput(
-        topic=definition["topic"],
-        key=definition["key"],
-        select=None if select is None else tuple(select),
-        where=definition.get("where"),
-    )
-
-
-#: How each kind is read, by its name. A ledger holds no functions with state.
-OUTPUT_FROM_JSON: dict[str, Callable[[Mapping[str, Any]], Output]] = {
-    "append": _append_from_json,
-    "window": window_from_json,
-    "outbox": _outbox_from_json,
-    "join": join_from_json,
-}
+def _from_json(value: Any, hint: Any) -> Any:  # noqa: ANN401, PLR0911 - any attribute
+    """Return the value that a type makes of JSON; of a union the first that can."""
+    if get_origin(hint) in {Union, UnionType}:
+        wanted = (_from_json(value, one) for one in get_args(hint))
+        return next((one for one in wanted if one is not value), value)
+    kind = get_origin(hint) or hint
+    if isinstance(value, list) and kind is tuple:
+        return tuple(_from_json(one, get_args(hint)[0]) for one in value)
+    if isinstance(value, list) and kind is Mapping:
+        return {name: _from_json(one, get_args(hint)[1]) for name, one in value}
+    if isinstance(value, str) and kind is timedelta:
+        return parse_duration(value)
+    if isinstance(value, str) and isinstance(kind, type) and issubclass(kind, StrEnum):
+        return kind(value) if value in set(kind) else value
+    if isinstance(value, dict) and isinstance(kind, type) and is_dataclass(kind):
+        return _build(kind, value)
+    return value
