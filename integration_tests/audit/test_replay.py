@@ -14,7 +14,6 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.driver_world import (
     PIPELINE,
     SOURCE,
@@ -28,6 +27,7 @@ from integration_tests.harness.keyed_pipeline import (
 )
 from integration_tests.harness.readings import NOON, Sent, sent
 from integration_tests.harness.replayed import Replayed, command, replay, started
+from integration_tests.harness.watched_driver import WatchedDriver
 from sinks.faultpoints import FaultPoint
 from sinks.postgres import steering
 
@@ -561,7 +561,7 @@ def test_a_driver_that_forgets_to_merge_windows_is_found(
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
     world.write_pipeline(_WINDOWED)
     world.topic.send(_numbered(world, 0, 120))
-    with DriverProcess(
+    with WatchedDriver(
         world.pipeline_file,
         kafka_bootstrap=kafka_bootstrap,
         home_dsn=empty_dsn,

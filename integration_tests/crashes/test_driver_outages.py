@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.driver_world import DriverWorld, numbered
+from integration_tests.harness.watched_driver import WatchedDriver
 from services.local.embedded.kafka import EmbeddedKafka
 from services.local.embedded.postgres import EmbeddedPostgres
 
@@ -107,7 +107,7 @@ def _kill(kafka: EmbeddedKafka) -> None:
     kafka.daemon.stop(signal.SIGKILL, deadline_s=30)
 
 
-def _tell_outage(driver: DriverProcess, kafka: EmbeddedKafka) -> None:
+def _tell_outage(driver: WatchedDriver, kafka: EmbeddedKafka) -> None:
     """Kill the broker, wait until the driver has told it, and start it again."""
     _kill(kafka)
     driver.mark()
@@ -119,7 +119,7 @@ def _tell_outage(driver: DriverProcess, kafka: EmbeddedKafka) -> None:
     driver.wait_for("kafka reachable again")
 
 
-def _finish(world: DriverWorld, driver: DriverProcess, *, records: int) -> None:
+def _finish(world: DriverWorld, driver: WatchedDriver, *, records: int) -> None:
     world.await_read(records)
     driver.send(signal.SIGTERM)
     assert driver.wait() == 0, driver.text

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from integration_tests.harness.command_line import CommandLine
-from integration_tests.harness.driver_process import spark_jars
 from integration_tests.harness.readings import NOON, Sent
 from integration_tests.harness.shop_world import AT, ID, INSTANT, Shop, write_record
+from integration_tests.harness.watched_driver import spark_jars
 from schemas.codec import encode
 from schemas.formats.avro.wire_format import HEADER_BYTES, frame
 from sinks.postgres.server.branch_names import HOME

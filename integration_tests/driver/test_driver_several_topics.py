@@ -16,7 +16,6 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from integration_tests.harness.command_line import CommandLine
-from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
 from integration_tests.harness.kept_copies import with_kept_copies
 from integration_tests.harness.readings import (
@@ -28,6 +27,7 @@ from integration_tests.harness.readings import (
     write_contract,
 )
 from integration_tests.harness.relayed_home import read_committed, relay_round
+from integration_tests.harness.watched_driver import WatchedDriver
 from integration_tests.harness.written_topic import WrittenTopic
 from schemas.codec import encode
 from services.relay.offset_mirror import advisory_group
@@ -310,7 +310,7 @@ def test_a_topic_is_added_left_out_and_read_again(world: _World) -> None:
     world.assert_placed(everything | unread)
 
 
-def _assert_stopped(driver: DriverProcess, code: str, topic: str) -> None:
+def _assert_stopped(driver: WatchedDriver, code: str, topic: str) -> None:
     assert driver.wait() == _CONFIGURATION, driver.text
     assert code in driver.lines, driver.text
     assert topic in driver.text

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.driver_world import PIPELINE, DriverWorld
 from integration_tests.harness.readings import READING
+from integration_tests.harness.watched_driver import WatchedDriver
 from services.local.embedded.daemon import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -42,7 +42,7 @@ def _assert_refused(
     dsn: str | None = None,
 ) -> None:
     """Assert that the driver ends with the code on its first line and an answer."""
-    with DriverProcess(
+    with WatchedDriver(
         world.pipeline_file,
         kafka_bootstrap=bootstrap or world.topic.bootstrap,
         home_dsn=world.home_dsn if dsn is None else dsn,

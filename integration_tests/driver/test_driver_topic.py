@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.readings import Sent
+from integration_tests.harness.watched_driver import WatchedDriver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _CONFIGURATION = 78
 
 
-def _assert_stopped(driver: DriverProcess, code: str) -> None:
+def _assert_stopped(driver: WatchedDriver, code: str) -> None:
     assert driver.wait() == _CONFIGURATION, driver.text
     assert code in driver.lines, driver.text
     assert "Traceback" not in driver.text

@@ -15,10 +15,10 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from integration_tests.harness.driver_process import START_TIMEOUT_S, DriverProcess
 from integration_tests.harness.faulty_driver import FAULT_VARIABLE
 from integration_tests.harness.kept_copies import with_kept_copies
 from integration_tests.harness.readings import Sent, sent, write_contract
+from integration_tests.harness.watched_driver import START_TIMEOUT_S, WatchedDriver
 from integration_tests.harness.written_topic import WrittenTopic
 from sinks.postgres.audit import verify
 from sinks.postgres.server.connection import connect
@@ -99,7 +99,7 @@ class DriverWorld:
         environment: Mapping[str, str] | None = None,
         state: Path | None = None,
         fault: str | None = None,
-    ) -> DriverProcess:
+    ) -> WatchedDriver:
         """Start a driver.
 
         Args:
@@ -114,7 +114,7 @@ class DriverWorld:
             settings["TALLYWEIR_BATCH_OFFSETS_MAX"] = str(batch)
         if fault is not None:
             settings[FAULT_VARIABLE] = fault
-        return DriverProcess(
+        return WatchedDriver(
             self.pipeline_file,
             kafka_bootstrap=self.topic.bootstrap,
             home_dsn=self.home_dsn,
@@ -131,12 +131,12 @@ class DriverWorld:
         environment: Mapping[str, str] | None = None,
         fault: str | None = None,
         disposition: str = "append",
-    ) -> DriverProcess:
+    ) -> WatchedDriver:
         """Start a batch run over files, or over ranges of a topic."""
         settings = dict(environment or {})
         if fault is not None:
             settings[FAULT_VARIABLE] = fault
-        return DriverProcess(
+        return WatchedDriver(
             self.pipeline_file,
             kafka_bootstrap=self.topic.bootstrap,
             home_dsn=self.home_dsn,
@@ -167,7 +167,7 @@ class DriverWorld:
         batch: int | None = None,
         environment: Mapping[str, str] | None = None,
         code: int = 0,
-    ) -> DriverProcess:
+    ) -> WatchedDriver:
         """Run a driver until it has read the topic; it must end with this exit code."""
         with self.driver(once=True, batch=batch, environment=environment) as driver:
             assert driver.wait() == code, driver.text

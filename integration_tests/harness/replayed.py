@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from integration_tests.harness.driver_process import spark_jars
 from integration_tests.harness.driver_world import DriverWorld
+from integration_tests.harness.watched_driver import spark_jars
 
 _ROOT = Path(__file__).parents[2]
 

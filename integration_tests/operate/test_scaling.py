@@ -12,7 +12,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.keyed_pipeline import write_python_pipeline
 from integration_tests.harness.readings import Sent, sent
@@ -23,6 +22,7 @@ from integration_tests.harness.standalone_cluster import (
 from integration_tests.harness.transforming_pipeline import (
     write_transforming_pipeline,
 )
+from integration_tests.harness.watched_driver import WatchedDriver
 from sinks.postgres import steering
 from sinks.postgres.audit import RecordedDecision, read_scaling
 from sinks.scaling.bounds import Bounds, Range
@@ -110,7 +110,7 @@ class _World(DriverWorld):
         _set(self, bounds)
 
     @contextmanager
-    def on(self, cluster: StandaloneCluster) -> Iterator[DriverProcess]:
+    def on(self, cluster: StandaloneCluster) -> Iterator[WatchedDriver]:
         """Run a driver, which has let go of what the master gave it for a start."""
         environment = {**_ON_A_CLUSTER, "TALLYWEIR_SPARK_MASTER": cluster.address}
         with self.driver(environment=environment, batch=_BATCH) as driver:

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from integration_tests.harness.command import run_command
-from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.faulty_driver import FAULT_VARIABLE
 from integration_tests.harness.shown_rows import show_rows
+from integration_tests.harness.watched_driver import WatchedDriver
 from services.dev.chaos.templates.results import Results, compare_results, read_results
 from services.local.datasets.made_up import DATASETS
 from services.local.embedded.state_directory import (
@@ -243,15 +243,15 @@ def _write_orders(file: Path) -> None:
 
 def _upsert(
     file: Path, dsn: str, directory: Path, *, fault: str | None = None
-) -> DriverProcess:
+) -> WatchedDriver:
     return _import(file, dsn, directory, "--disposition=upsert", fault=fault)
 
 
 def _import(
     file: Path, dsn: str, directory: Path, *options: str, fault: str | None = None
-) -> DriverProcess:
+) -> WatchedDriver:
     module = "integration_tests.harness.faulty_driver" if fault else "spark_jobs.batch"
-    return DriverProcess(
+    return WatchedDriver(
         read_template("csv-import").file,
         kafka_bootstrap="localhost:1",
         home_dsn=dsn,

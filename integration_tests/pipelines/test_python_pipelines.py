@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.drivers_in_turn import ENDED
 from integration_tests.harness.fresh_databases import fresh_database
@@ -17,6 +16,7 @@ from integration_tests.harness.readings import sent
 from integration_tests.harness.transforming_pipeline import (
     write_transforming_pipeline,
 )
+from integration_tests.harness.watched_driver import WatchedDriver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -108,7 +108,7 @@ def refusals(
         )
         for name, (_, body) in _REFUSED.items():
             write_transforming_pipeline(world, directory / f"{name}.py", body)
-        with DriverProcess(
+        with WatchedDriver(
             directory,
             kafka_bootstrap=kafka_bootstrap,
             home_dsn=dsn,

@@ -16,9 +16,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import psutil
 
@@ -28,7 +28,6 @@ from sinks.protocol.errors import FatalError
 SILENCE_MAX_S = 180.0
 _DRAIN_TIMEOUT_S = 150.0
 _LEAVE_TIMEOUT_S = 5.0
-_LINES_KEPT = 40
 _TICK_S = 0.25
 
 
@@ -38,21 +37,28 @@ class DriverProcess:
     Args:
         pipeline_file: The pipeline to run.
         environment: The driver's whole environment.
+        arguments: Further arguments of its command.
+        module: The module that runs the pipeline.
         transcript: A file to which every line of the driver is appended.
     """
+
+    #: How many of its last lines a failure shows; None for all.
+    lines_kept: ClassVar[int | None] = 40
 
     def __init__(
         self,
         pipeline_file: Path,
         environment: Mapping[str, str],
         *,
+        arguments: Sequence[str] = (),
+        module: str = "spark_jobs",
         transcript: Path | None = None,
     ) -> None:
-        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._lines: deque[str] = deque(maxlen=self.lines_kept)
         self._transcript = transcript
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "spark_jobs", str(pipeline_file)],
+            [sys.executable, "-m", module, str(pipeline_file), *arguments],
             env={**environment, "TALLYWEIR_LOG_LEVEL": "debug"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-import queue
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import psutil
+
+from services.process.driver_process import DriverProcess
 
 _ROOT = Path(__file__).parents[2]
 _WORKER = "pyspark.worker"
@@ -23,8 +22,10 @@ _WORKER = "pyspark.worker"
 START_TIMEOUT_S = 180.0
 
 
-class DriverProcess:
-    """One ``python -m spark_jobs`` process; killed at the end if it still runs."""
+class WatchedDriver(DriverProcess):
+    """A driver of which a test sees every line, and which it can damage."""
+
+    lines_kept: ClassVar[int | None] = None
 
     def __init__(  # noqa: PLR0913 - each names a part of the driver's world
         self,
@@ -38,17 +39,9 @@ class DriverProcess:
         environment: Mapping[str, str] | None = None,
         module: str = "spark_jobs",
     ) -> None:
-        self.lines: list[str] = []
-        self._events: queue.Queue[dict[str, Any]] = queue.Queue()
-        command = [sys.executable, "-m", module, str(pipeline_file), *arguments]
-        self._process = subprocess.Popen(
-            [*command, *(["--once"] if once else [])],
-            cwd=_ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-            # A group of its own, so that killing it takes its JVM along.
-            start_new_session=True,
-            env={
+        super().__init__(
+            pipeline_file,
+            {
                 **os.environ,
                 "PYTHONPATH": str(_ROOT),
                 "PYSPARK_PYTHON": sys.executable,
@@ -57,23 +50,11 @@ class DriverProcess:
                 "TALLYWEIR_STATE_DIR": str(state_directory),
                 "TALLYWEIR_SPARK_JARS": spark_jars(),
                 "TALLYWEIR_SPARK_MASTER": "local[2]",
-                "TALLYWEIR_LOG_LEVEL": "debug",
                 **(environment or {}),
             },
+            arguments=[*arguments, *(["--once"] if once else [])],
+            module=module,
         )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self.send(signal.SIGKILL)
-        self._process.wait()
-        self._reader.join()
-        assert self._process.stderr is not None
-        self._process.stderr.close()
 
     def wait_for(
         self, event: str, *, timeout_s: float = START_TIMEOUT_S
@@ -81,22 +62,14 @@ class DriverProcess:
         """Return the next log line of that event; fail when the driver ends first."""
         deadline = time.monotonic() + timeout_s
         while True:
-            try:
-                found = self._events.get(
-                    timeout=max(0.01, min(0.5, deadline - time.monotonic()))
-                )
-            except queue.Empty:
-                assert time.monotonic() < deadline, self._report(f"no {event!r}")
-                ended = self._process.poll() is not None and self._events.empty()
-                assert not ended, self._report(f"ended before {event!r}")
-                continue
-            if found.get("event") == event:
+            found = self.next_event(max(0.0, deadline - time.monotonic()))
+            assert found is not None, self._report(f"no {event!r}")
+            if found["event"] == event:
                 return found
 
     def mark(self) -> None:
         """Forget the lines so far: ``wait_for`` returns what is logged from now on."""
-        while not self._events.empty():
-            self._events.get_nowait()
+        self.take_events()
 
     def wait_until_stopped(self) -> None:
         """Return once a fault has stopped the driver, which goes on at SIGCONT."""
@@ -144,17 +117,14 @@ class DriverProcess:
         jvm.kill()
 
     @property
+    def lines(self) -> list[str]:
+        """What the driver has written to stderr, line by line."""
+        return list(self._lines)
+
+    @property
     def text(self) -> str:
         """Everything that the driver has written to stderr."""
-        return "\n".join(self.lines)
-
-    def _read(self) -> None:
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self.lines.append(line.rstrip("\n"))
-            # The last line of a driver that was killed may be half a line.
-            if line.startswith("{") and line.endswith("}\n"):
-                self._events.put(json.loads(line))
+        return "\n".join(self._lines)
 
     def _report(self, what: str) -> str:
         return f"driver {what}; exit code {self._process.poll()}:\n{self.text}"
