@@ -22,16 +22,14 @@ import psycopg
 from services.dev.chaos.plan import HOME, ChaosPlan
 from services.dev.chaos.wire_proxy import WireProxy, wire_proxy
 from services.dev.chaos.workload import PARTITIONS, SPAN_US
+from services.dev.cleared_directory import cleared_directory
 from services.kafka.topics import ensure_topic
 from services.local.embedded.kafka import EmbeddedKafka
 from services.local.embedded.postgres import EmbeddedPostgres
 from services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     empty_directory,
-    exclusive,
-    state_directory,
 )
-from services.process.driver_process import stop_leftovers
 from services.process.endpoints import Endpoints, child_environment
 from sinks.postgres.schema.migrations import migrate
 from sinks.postgres.server.connection import pin
@@ -126,15 +124,11 @@ def chaos_world(plan: ChaosPlan, *, keep: bool) -> Iterator[ChaosWorld]:
         A run that is killed leaves its servers and drivers running; the next run ends
         them, and deletes their data.
     """
-    directory = state_directory() / "chaos"
-    with exclusive(directory), ExitStack() as stack:
-        pipeline_file = directory / _PIPELINE_FILE
-        kafka = EmbeddedKafka(directory / "kafka")
-        stop_leftovers(pipeline_file)
-        _stop_former_servers(directory)
-        empty_directory(directory)
+    with cleared_directory("chaos") as directory, ExitStack() as stack:
         if not keep:
             stack.callback(empty_directory, directory)
+        pipeline_file = directory / _PIPELINE_FILE
+        kafka = EmbeddedKafka(directory / "kafka")
         servers = {
             name: EmbeddedPostgres(directory / f"postgres-{name}")
             for name in plan.options.database_names
@@ -160,12 +154,6 @@ def chaos_world(plan: ChaosPlan, *, keep: bool) -> Iterator[ChaosWorld]:
             pipeline_file=pipeline_file,
             batch_offsets_max=plan.batch_offsets_max,
         )
-
-
-def _stop_former_servers(directory: Path) -> None:
-    EmbeddedKafka(directory / "kafka").stop()
-    for former in directory.glob("postgres-*"):
-        EmbeddedPostgres(former).stop()
 
 
 def _write_pipeline(path: Path, plan: ChaosPlan) -> None:

@@ -17,6 +17,7 @@ from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
+from services.dev.cleared_directory import cleared_directory
 from services.dev.demo.ledger import create_airlines, refuse_used_database
 from services.dev.demo.scenario import PARTITIONS
 from services.kafka.topics import ensure_topic
@@ -27,10 +28,7 @@ from services.local.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
     empty_directory,
-    exclusive,
-    state_directory,
 )
-from services.process.driver_process import stop_leftovers
 from services.process.endpoints import (
     Endpoints,
     child_environment,
@@ -101,15 +99,10 @@ def demo_world(*, keep: bool) -> Iterator[DemoWorld]:
         A demo that is killed leaves its servers and its driver running; the next
         one ends them, and deletes their data.
     """
-    directory = state_directory() / "demo"
-    with exclusive(directory), ExitStack() as servers:
+    with cleared_directory("demo") as directory, ExitStack() as servers:
         kafka = EmbeddedKafka(directory / "kafka")
         postgres = EmbeddedPostgres(directory / "postgres")
         pipeline_file = directory / PIPELINE_SOURCE.name
-        stop_leftovers(pipeline_file)
-        kafka.stop()
-        postgres.stop()
-        empty_directory(directory)
         given_dsn, given_bootstrap = given_home_dsn(), given_kafka_bootstrap()
         if given_dsn is None:
             servers.callback(postgres.stop)

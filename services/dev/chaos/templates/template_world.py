@@ -16,17 +16,15 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from services.dev.chaos.supervisor import PATIENCE_S, Supervisor
+from services.dev.cleared_directory import cleared_directory
 from services.local.embedded.kafka import EmbeddedKafka
 from services.local.embedded.postgres import EmbeddedPostgres
 from services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     empty_directory,
-    exclusive,
-    state_directory,
 )
 from services.local.templates.lookup_tables import make_tables
 from services.local.templates.template import Template
-from services.process.driver_process import stop_leftovers
 from services.process.endpoints import Endpoints, child_environment
 from sinks.postgres.server.connection import connect
 
@@ -151,18 +149,11 @@ def template_world(*, keep: bool) -> Iterator[TemplateWorld]:
         A trial that is killed leaves its servers and drivers running; the next trial
         ends them, and deletes their data.
     """
-    directory = state_directory() / "chaos-templates"
-    with exclusive(directory), ExitStack() as stack:
-        kafka = EmbeddedKafka(directory / "kafka")
-        postgres = EmbeddedPostgres(directory / "postgres")
-        for former in directory.glob("*/*"):
-            if former.suffix in {".yaml", ".py"}:
-                stop_leftovers(former)
-        kafka.stop()
-        postgres.stop()
-        empty_directory(directory)
+    with cleared_directory("chaos-templates") as directory, ExitStack() as stack:
         if not keep:
             stack.callback(empty_directory, directory)
+        kafka = EmbeddedKafka(directory / "kafka")
+        postgres = EmbeddedPostgres(directory / "postgres")
         for server in (kafka, postgres):
             stack.callback(server.stop)
             server.start()
