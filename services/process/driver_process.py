@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Self
 
 import psutil
 
+from sinks.process_log import LOG_LEVEL_VARIABLE
 from sinks.protocol.errors import FatalError
 
 #: A driver takes about ten seconds to its first batch, on a busy machine longer.
@@ -44,6 +45,8 @@ class DriverProcess:
 
     #: How many of its last lines a failure shows; None for all.
     lines_kept: ClassVar[int | None] = 40
+    #: The least level of the lines that the driver writes.
+    log_level: ClassVar[str] = "debug"
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class DriverProcess:
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, str(pipeline_file), *arguments],
-            env={**environment, "TALLYWEIR_LOG_LEVEL": "debug"},
+            env={**environment, LOG_LEVEL_VARIABLE: self.log_level},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -96,6 +99,11 @@ class DriverProcess:
                     raise self.failure("ended by itself") from None
                 if left_s == 0.0:
                     return None
+
+    @property
+    def pid(self) -> int:
+        """The number of its Python process."""
+        return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
@@ -150,6 +158,9 @@ class DriverProcess:
     def failure(self, what: str) -> FatalError:
         """Describe what is wrong with the driver, with the last lines it wrote."""
         code = self._process.poll()
+        if code is not None:
+            # Its last words may still be on their way.
+            self._reader.join(_LEAVE_TIMEOUT_S)
         state = "still running" if code is None else f"exit code {code}"
         return FatalError(
             "DRIVER_FAILED",

@@ -8,7 +8,6 @@ process waited. The rest of the cores' time is idle, or another program's.
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ from services.dev.bench.world.rates import Rates, check_verified, rates_of, warm
 from services.dev.bench.world.server_bytes import read_log_bytes
 from services.dev.bench.world.spark_event_log import keep_event_log, read_shuffled_bytes
 from services.local.embedded.daemon import free_port
+from services.process.driver_process import DriverProcess
 from services.process.endpoints import Endpoints
 from sinks.metrics_endpoint import PORT_VARIABLE
 
@@ -160,7 +160,7 @@ def cost_between(before: Spent, after: Spent) -> dict[str, object]:
 def _spend_until(
     endpoints: Endpoints,
     pipeline: BenchPipeline,
-    driver: subprocess.Popen[bytes],
+    driver: DriverProcess,
     port: int,
     *,
     events: int,

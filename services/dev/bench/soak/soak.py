@@ -18,7 +18,6 @@ rows, but each of its other checks must hold.
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -63,6 +62,7 @@ from services.dev.bench.world.rates import check_rows, check_verified, wrong_res
 from services.dev.bench.world.server_bytes import read_catalog_bytes
 from services.local.embedded.daemon import free_port
 from services.local.embedded.state_directory import state_directory
+from services.process.driver_process import DriverProcess
 from services.process.endpoints import Endpoints
 from sinks.metrics_endpoint import PORT_VARIABLE
 from sinks.postgres.audit import verify
@@ -109,7 +109,7 @@ class _Soak:
 
     endpoints: Endpoints
     pipeline: BenchPipeline
-    driver: subprocess.Popen[bytes]
+    driver: DriverProcess
     load: RunningLoad
     topic: SoakTopic
     port: int
@@ -123,7 +123,7 @@ class _Soak:
         Raises:
             FatalError: The driver has ended.
         """
-        if self.driver.poll() is not None:
+        if self.driver.exit_code is not None:
             raise incomplete_run(
                 "The driver has ended.",
                 fix="Run the pipeline by hand to see its messages.",

@@ -17,7 +17,8 @@ _NOWHERE = Endpoints(kafka_bootstrap="localhost:1", home_dsn="host=localhost por
 
 def _measure(file: Path) -> None:
     with running_driver(_NOWHERE, replace(PAGE_VIEWS, file=file)) as driver:
-        assert driver.wait(timeout=60)
+        with pytest.raises(FatalError, match="DRIVER_FAILED"):
+            driver.next_event(60)
         raise incomplete_run("The ledger holds nothing.", fix="-")
 
 

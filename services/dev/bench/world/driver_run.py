@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import ClassVar
 
 import psycopg
 
 from services.dev.bench.world.bench_world import BenchPipeline, incomplete_run
+from services.process.driver_process import DriverProcess
 from services.process.endpoints import Endpoints, child_environment
 from sinks.postgres.server.connection import connect
 from sinks.postgres.server.databases import DATABASES_VARIABLE
 from sinks.protocol.errors import FatalError
 
 _POLL_S = 0.5
-_END_TIMEOUT_S = 60.0
-#: How much of the end of a driver's output to show; its error comes last.
-_LAST_WORDS_BYTES = 2_000
 
 _BATCHES = """
 SELECT planned_at, published_at, read
@@ -50,49 +43,43 @@ class MeasuredBatch:
     read: int
 
 
+class _MeasuredDriver(DriverProcess):
+    """A driver that writes as many lines as one of a user."""
+
+    log_level: ClassVar[str] = "info"
+
+
 @contextmanager
 def running_driver(
     endpoints: Endpoints, pipeline: BenchPipeline
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a pipeline's driver; end it by SIGTERM after the block.
+) -> Iterator[DriverProcess]:
+    """Run a pipeline's driver; drain it after the block.
 
     Raises:
         FatalError: The error that the measurement raised. If the driver had already
-            ended, the error includes the end of its output.
+            ended, the error includes the end of its output. Or the driver did not
+            drain well.
     """
-    with tempfile.TemporaryFile() as words:
-        driver = subprocess.Popen(
-            [sys.executable, "-m", "spark_jobs", str(pipeline.file)],
-            env=child_environment(endpoints)
-            | {DATABASES_VARIABLE: json.dumps(dict(pipeline.databases))}
-            | dict(pipeline.settings),
-            stderr=words,
-            start_new_session=True,
-        )
+    environment = (
+        child_environment(endpoints)
+        | {DATABASES_VARIABLE: json.dumps(dict(pipeline.databases))}
+        | dict(pipeline.settings)
+    )
+    with _MeasuredDriver(pipeline.file, environment) as driver:
         try:
             yield driver
-            driver.send_signal(signal.SIGTERM)
-            driver.wait(timeout=_END_TIMEOUT_S)
         except FatalError as error:
-            if driver.poll() is None:
+            if driver.exit_code is None:
                 raise
             raise incomplete_run(
-                f"{error.saw} Its last words:\n{_end_of(words)}",
+                f"{error.saw} {driver.failure('has ended').saw}",
                 fix="Correct what the driver complains of.",
             ) from error
-        finally:
-            if driver.poll() is None:
-                os.killpg(driver.pid, signal.SIGKILL)
-                driver.wait()
-
-
-def _end_of(words: BinaryIO) -> str:
-    words.seek(max(0, words.seek(0, os.SEEK_END) - _LAST_WORDS_BYTES))
-    return words.read().decode(errors="replace")
+        driver.drain()
 
 
 def await_claim(
-    driver: subprocess.Popen[bytes],
+    driver: DriverProcess,
     dsn: str,
     pipeline: BenchPipeline,
     *,
@@ -105,7 +92,7 @@ def await_claim(
     """
     deadline = time.monotonic() + timeout_s
     while not _is_claimed(dsn, pipeline):
-        if driver.poll() is not None or time.monotonic() > deadline:
+        if driver.exit_code is not None or time.monotonic() > deadline:
             raise incomplete_run(
                 f"{pipeline.name} has claimed no epoch.",
                 fix="Run the pipeline by hand to see its messages.",
@@ -123,7 +110,7 @@ def _is_claimed(dsn: str, pipeline: BenchPipeline) -> bool:
 
 
 def await_events(
-    driver: subprocess.Popen[bytes],
+    driver: DriverProcess,
     dsn: str,
     pipeline: BenchPipeline,
     *,
@@ -141,10 +128,10 @@ def await_events(
         seen = sum(batch.read for batch in batches)
         if seen >= events:
             return batches
-        if driver.poll() is not None or time.monotonic() > deadline:
+        if driver.exit_code is not None or time.monotonic() > deadline:
             raise incomplete_run(
                 f"The ledger holds {seen} of {events} events; the driver "
-                f"{'ended' if driver.poll() is not None else 'still runs'}.",
+                f"{'ended' if driver.exit_code is not None else 'still runs'}.",
                 fix="Run the pipeline by hand to see its messages.",
             )
         time.sleep(_POLL_S)
