@@ -35,7 +35,8 @@ def fake_resolver(content: bytes | None, out: Path) -> list[str]:
 def fetch_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """A state directory of its own, and a lock that names one jar: ``locked``."""
     monkeypatch.setenv("TALLYWEIR_STATE_DIR", str(tmp_path))
-    monkeypatch.setattr(jars, "locked_jars", lambda _section: (jar_of(b"locked"),))
+    one = (jar_of(b"locked"),)
+    monkeypatch.setattr(jars, "locked_jars", lambda _section, **_lock: one)
     monkeypatch.setattr(shutil, "which", lambda _name: "mvn")
     return monkeypatch
 
