@@ -45,12 +45,14 @@ def try_mutants(
         idle: queue.SimpleQueue[Path] = queue.SimpleQueue()
         for tree in trees:
             idle.put(tree)
-        broken = _failing_unchanged(mutants, trees[0], environment)
+        # If all pass together, none need be tried alone without its mutant.
+        tests = sorted({mutant.test for mutant in mutants})
+        all_pass = _pytest(tests, trees[0], environment).returncode == _PASSED
 
         def attempt(mutant: Mutant) -> bool:
             tree = idle.get()
             try:
-                reason = broken or _why_alive(mutant, tree, environment)
+                reason = _why_alive(mutant, tree, environment, passes=all_pass)
             finally:
                 idle.put(tree)
             tell(mutant, reason)
@@ -61,20 +63,13 @@ def try_mutants(
     return killed.count(False)
 
 
-def _failing_unchanged(
-    mutants: Sequence[Mutant], tree: Path, environment: Mapping[str, str]
-) -> str | None:
-    """Say what fails without a mutant: then a failure would prove nothing."""
-    tests = sorted({mutant.test for mutant in mutants})
-    done = _pytest(tests, tree, environment)
-    if done.returncode == _PASSED:
-        return None
-    return f"the tests fail without a mutant:\n{_end_of(done.stdout)}"
-
-
 def _why_alive(
-    mutant: Mutant, tree: Path, environment: Mapping[str, str]
+    mutant: Mutant, tree: Path, environment: Mapping[str, str], *, passes: bool
 ) -> str | None:
+    if not passes:
+        unchanged = _pytest([mutant.test], tree, environment)
+        if unchanged.returncode != _PASSED:
+            return f"its test fails without it too:\n{_end_of(unchanged.stdout)}"
     applied = _patch(mutant, tree)
     if applied.returncode != 0:
         return f"the patch does not apply:\n{applied.stderr}"
@@ -130,25 +125,23 @@ def _copied_trees(root: Path, copies: int) -> Iterator[list[Path]]:
         text=True,
         check=True,
     )
-    # The package's folders are links.
     files = [
         name
-        for name in listed.stdout.split("\0")
-        if name and ((root / name).is_file() or (root / name).is_symlink())
+        for name in filter(None, listed.stdout.split("\0"))
+        if (root / name).is_symlink() or (root / name).is_file()
     ]
     with tempfile.TemporaryDirectory(prefix="tallyweir-mutants-") as temporary:
         trees = [Path(temporary) / str(number) for number in range(copies)]
-        for tree in trees:
-            for name in files:
-                (tree / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(root / name, tree / name, follow_symlinks=False)
-            (tree / ".venv").symlink_to(root / ".venv")
-            # A changed file may have the old one's size and second; its hash tells.
-            hashed = ("-q", "--invalidation-mode", "checked-hash")
-            packages = sorted({name.split("/")[0] for name in files if "/" in name})
-            subprocess.run(
-                [sys.executable, "-m", "compileall", *hashed, *packages],
-                cwd=tree,
-                check=True,
-            )
+        first, *others = trees
+        for name in files:
+            (first / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(root / name, first / name, follow_symlinks=False)
+        (first / ".venv").symlink_to(root / ".venv")
+        # A changed file may have the old one's size and second; its hash tells.
+        hashed = ("-q", "--invalidation-mode", "checked-hash")
+        packages = sorted({name.split("/")[0] for name in files if "/" in name})
+        compiling = [sys.executable, "-m", "compileall", *hashed, *packages]
+        subprocess.run(compiling, cwd=first, check=True)
+        for other in others:
+            shutil.copytree(first, other, symlinks=True)
         yield trees
