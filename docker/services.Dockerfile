@@ -14,6 +14,7 @@ COPY LICENSE NOTICE /opt/tallyweir/app/
 COPY schemas /opt/tallyweir/app/schemas
 COPY sinks /opt/tallyweir/app/sinks
 COPY services /opt/tallyweir/app/services
+COPY spark_jobs/pipeline.py /opt/tallyweir/app/spark_jobs/pipeline.py
 COPY spark_jobs/pipelines /opt/tallyweir/app/spark_jobs/pipelines
 COPY .tallyweir/images/datasets /opt/tallyweir/app/services/local/datasets
 RUN python3 -m compileall -q /opt/tallyweir/app

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from schemas.pipeline.definition import Pipeline
 from schemas.pipeline.events.reported import Reported
-from schemas.pipeline.events.source import HeaderId, Source
+from schemas.pipeline.events.source import HeaderId
 from schemas.pipeline.outputs.append import AppendOutput
 from schemas.pipeline.outputs.join import JoinOutput
 from schemas.pipeline.outputs.outbox import OutboxOutput
@@ -76,8 +76,8 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
     if pipeline.has_code:
         written["code_version"] = pipeline.code_version
     written["source"] |= {
-        "topic": source_topic_json(source),
-        "schema": source_schema_json(source),
+        "topic": _one_or_all(source.topics),
+        "schema": _one_or_all(source.schemas),
         "event_id": {"header": event_id.header}
         if isinstance(event_id, HeaderId)
         else {"field": event_id},
@@ -115,17 +115,7 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
     return _build(Pipeline, parts)
 
 
-def source_topic_json(source: Source) -> str | list[str]:
-    """Return a source's topic; a list if there are several, as in pipeline files."""
-    return _as_written(source.topics)
-
-
-def source_schema_json(source: Source) -> str | list[str]:
-    """Return a source's contract; a list if there are several, like its topic."""
-    return _as_written(source.schemas)
-
-
-def _as_written(names: tuple[str, ...]) -> str | list[str]:
+def _one_or_all(names: tuple[str, ...]) -> str | list[str]:
     first, *others = names
     return [first, *others] if others else first
 

@@ -1,49 +1,56 @@
-"""Describe Python pipeline files for processes without Spark."""
+"""Describe Python pipeline files as the keys that a YAML file would have."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import io
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from sinks.protocol.errors import ConfigurationError
+from schemas.errors import ContractError
+from sinks.protocol.errors import ConfigurationError, TallyweirError, describe_error
 
 PYTHON_ENDING = ".py"
 
-#: The imports of a pipeline file take seconds, not minutes.
-_TIMEOUT_S = 120.0
-
 
 def describe_python_pipeline(path: Path) -> Mapping[str, Any]:
-    """Return a Python pipeline file as the keys that a YAML file would have.
+    """Return the keys of a Python pipeline file that producers and audits read.
 
-    It runs in a separate process of ``spark_jobs``, which services do not import.
+    It runs the file. What the file prints is dropped.
 
     Raises:
         ConfigurationError: ``PIPELINE_FILE_UNREADABLE``, with the file's own error.
     """
-    arguments = [sys.executable, "-m", "spark_jobs.describe_pipeline", str(path)]
+    from schemas.pipeline import HeaderId, load_pipeline  # noqa: PLC0415 - takes time
+
     try:
-        done = subprocess.run(
-            arguments, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise _unreadable(path, f"it still runs after {_TIMEOUT_S:.0f} s") from error
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["it ended without a word"]
-        shown = " ".join(" ".join(lines[:4]).split()) if done.returncode > 1 else ""
-        raise _unreadable(path, shown or lines[-1])
-    description: Mapping[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return description
-
-
-def _unreadable(path: Path, what: str) -> ConfigurationError:
-    return ConfigurationError(
-        "PIPELINE_FILE_UNREADABLE",
-        saw=f"{path}: {what}.",
-        why="What a Python pipeline is called and reads is known by running its file.",
-        fix="Correct the file, or give the pipeline's name where one will do.",
-    )
+        with redirect_stdout(io.StringIO()):
+            pipeline = load_pipeline(path)
+    except (TallyweirError, ContractError) as error:
+        told = " ".join(" ".join(describe_error(error)).split())
+        raise ConfigurationError(
+            "PIPELINE_FILE_UNREADABLE",
+            saw=f"{path}: {told}.",
+            why="What a Python pipeline is called and reads is known by running its "
+            "file.",
+            fix="Correct the file, or give the pipeline's name where one will do.",
+        ) from error
+    source, event_id = pipeline.source, pipeline.source.event_id
+    return {
+        "pipeline": pipeline.name,
+        "source": {
+            "topic": list(source.topics),
+            "schema": list(source.schemas),
+            "event_id": f"header:{event_id.header}"
+            if isinstance(event_id, HeaderId)
+            else event_id,
+        },
+        "databases": dict(pipeline.databases),
+        "outputs": [
+            {"table": output.table}
+            if output.sends_to is None
+            else {"outbox": {"topic": output.sends_to}}
+            for output in pipeline.outputs
+        ],
+    }

@@ -122,3 +122,47 @@ def test_the_topics_of_outboxes_are_found(
     path = tmp_path / "pipeline.yaml"
     path.write_text(f"outputs: {outputs}\n")
     assert read_outbox_topics(path) == topics
+
+
+_PYTHON = """
+from datetime import timedelta
+from spark_jobs.pipeline import AppendOutput, HeaderId, OutboxOutput, Pipeline, Source
+
+print("not for the reader")
+pipeline = Pipeline(
+    name="views",
+    source=Source(
+        topic=("eu", "us"),
+        schema="page_view.v1",
+        event_id=HeaderId(header="ce_id"),
+        event_time="viewed_at",
+        watermark_delay=timedelta(minutes=1),
+    ),
+    outputs=(AppendOutput(table="views"), OutboxOutput(topic="sent", key="page")),
+)
+"""
+
+
+def test_a_python_pipeline_is_read_like_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it prints is no part of what a command prints."""
+    path = tmp_path / "views.py"
+    path.write_text(_PYTHON)
+    assert read_source_section(path) == SourceSection(
+        topics=("eu", "us"), schemas=("page_view.v1",), event_id="header:ce_id"
+    )
+    assert read_outbox_topics(path) == ["sent"]
+    assert not capsys.readouterr().out
+
+
+def test_a_python_pipeline_that_fails_is_told_with_its_own_error(
+    tmp_path: Path,
+) -> None:
+    """And with the file."""
+    path = tmp_path / "views.py"
+    path.write_text("1 / 0\n")
+    with pytest.raises(ConfigurationError) as caught:
+        read_source_section(path)
+    assert "PIPELINE_FILE_UNREADABLE" == caught.value.code
+    assert "views.py:1 in <module>: 1 / 0" in caught.value.saw

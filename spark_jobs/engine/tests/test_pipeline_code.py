@@ -1,4 +1,4 @@
-"""What other processes get of a Python pipeline file: its code, and what it reads."""
+"""What Spark's workers get of a Python pipeline file: its code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spark_jobs.describe_pipeline import describe
 from spark_jobs.engine.pipeline_code import load_with_code
 
 _FILE = """
@@ -37,19 +36,6 @@ def _write(folder: Path, text: str = _FILE, name: str = "views.py") -> Path:
     path = folder / name
     path.write_text(text)
     return path
-
-
-def test_several_topics_are_described_as_a_file_would_have_them(
-    tmp_path: Path,
-) -> None:
-    """Producers read them from there; one in a list is one."""
-    for written, described in (
-        ('("eu", "us")', ["eu", "us"]),
-        ('("eu",)', "eu"),
-    ):
-        text = _FILE.replace('topic="page-views"', f"topic={written}")
-        pipeline = load_with_code(_write(tmp_path, text))
-        assert described == describe(pipeline)["source"]["topic"]
 
 
 def test_functions_travel_by_value_with_the_modules_beside_the_file(
