@@ -21,6 +21,7 @@ from sinks.postgres.tables.shadow_tables import find_shadow_tables
 from sinks.protocol.publisher import Publisher
 from sinks.seen_ids.claim_holder import ClaimHolder
 from spark_jobs.batches.driver_stage import SMALL_BATCH_BYTES, DriverStage
+from spark_jobs.batches.open_id_holder import MakeHolder, opened_id_claims
 from spark_jobs.batches.stage_jobs import StageJobs
 from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.engine.spark_session import start_spark_session
@@ -40,7 +41,6 @@ from spark_jobs.tables.layout_builder import (
     read_columns,
 )
 from spark_jobs.tables.shadowed_pipeline import shadowed
-from spark_jobs.task.id_claims import MakeHolder, opened_id_claims
 from spark_jobs.task.reported_columns import check_reported
 from spark_jobs.task.sampling import Sampling, sampling_of
 

@@ -28,6 +28,7 @@ from sinks.protocol.ports import (
 from sinks.protocol.vote_text import parse_keyed_vote, parse_vote
 from sinks.protocol.votes import BatchTally
 from spark_jobs.batches.driver_stage import DriverStage
+from spark_jobs.batches.open_id_holder import IdClaims, terms_after, terms_of
 from spark_jobs.frame.event_frame import EventFrameRecipe
 from spark_jobs.frame.lookups import Lookups
 from spark_jobs.frame.python_time import PythonTime
@@ -36,7 +37,6 @@ from spark_jobs.keyed.key_task import KeyTask
 from spark_jobs.source.event_columns import EVENT_ID, OFFSET, PLACE
 from spark_jobs.source.source_places import SourcePlaces
 from spark_jobs.tables.layout_builder import read_columns
-from spark_jobs.task.id_claims import IdClaims, terms_after, terms_of
 from spark_jobs.task.sampling import Sampling
 from spark_jobs.task.stage_task import VOTE_SCHEMA, StageTask
 from spark_jobs.task.verdicts import IdRules, Rules

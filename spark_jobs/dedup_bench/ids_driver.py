@@ -27,6 +27,7 @@ from sinks.seen_ids.claim import ClaimAnswer, RowClass, new_runs
 from sinks.seen_ids.claim_holder import ClaimHolder
 from sinks.seen_ids.ordering import I64Array
 from sinks.seen_ids.run import ids_by_bucket
+from spark_jobs.batches.open_id_holder import opened_id_claims, terms_of
 from spark_jobs.dedup_bench.numbered_events import (
     EVENT_TIMES,
     TASKS,
@@ -36,7 +37,6 @@ from spark_jobs.dedup_bench.numbered_events import (
 )
 from spark_jobs.engine.driver_settings import DriverSettings
 from spark_jobs.tables.layout_builder import SHARDS
-from spark_jobs.task.id_claims import opened_id_claims, terms_of
 from spark_jobs.task.staged_rows import write_runs
 
 PIPELINE = "bench-dedup"
