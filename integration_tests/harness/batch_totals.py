@@ -1,8 +1,9 @@
 """A kind of output that the product does not have: one row per batch, with a sum.
 
-It is all that a new kind needs, but for its name in the ledger's check of
-``batch_output.kind``. The registries learn of it when this module is imported: by a
-pipeline's file in the driver, and by Spark's workers, which import it for the layout.
+It is all that a new kind needs of a pipeline in Python, but for its name in the
+ledger's check of ``batch_output.kind``. It has no keys for pipeline files. The
+registries learn of it when this module is imported: by a pipeline's file in the driver,
+and by Spark's workers, which import it for the layout.
 """
 
 from __future__ import annotations

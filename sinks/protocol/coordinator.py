@@ -1,8 +1,12 @@
-"""Drives one batch from its plan to the ledger; runs on the driver.
+"""Drives one batch from its plan to the ledger, through refused rows and lost COMMITs.
 
-The coordinator knows no Postgres, Spark, Kafka or clock. It calls only ports and pure
-decisions, so the same code runs in production and on the fakes. ``stage_ahead`` stages
-a batch while the one before it is published.
+It stages the batch again without rows that a table refuses, and publishes it again
+while the answer to COMMIT is unknown. ``stage_ahead`` stages a batch while the one
+before it is published.
+
+The coordinator runs on the driver, and knows no Postgres, Spark, Kafka or clock. It
+calls only ports and pure decisions, so the same code runs in production and on the
+fakes.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A branch is a share of a batch that a transaction other than the home's publishe
 *prepared* first. Then the home's COMMIT decides; it holds the list of the batch's
 branches. Then each branch is committed. Between prepare and commit a branch is in
 doubt: it survives crashes and keeps its locks until a driver or the resolver finishes
-it.
+it. (If the answer to the home's COMMIT is lost, ``coordinator`` publishes again.)
 
 Three facts say which process may finish it, and how:
 

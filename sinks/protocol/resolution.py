@@ -1,4 +1,4 @@
-"""Finishes what is in doubt: the same steps in a driver and in the resolver service."""
+"""Finishes branches in doubt, by the same steps in a driver and in the resolver."""
 
 from __future__ import annotations
 

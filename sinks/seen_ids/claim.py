@@ -1,4 +1,6 @@
-"""The check for repeats: which rows of a batch hold an ID for the first time.
+"""What tasks ask about IDs, and the answers: new, a repeat, a conflict, a correction.
+
+``round_claims`` decides the answers, by these rules.
 
 The rows of a batch are spread over several tasks, and each task asks for the IDs of its
 own rows. A round of claims is one attempt to stage a batch: it knows the catalog as it

@@ -1,4 +1,6 @@
-"""The claims of one round: the row that asked first for each ID of the batch.
+"""Decides who claims an ID: the row that asks first, unless the catalog has the ID.
+
+The claims are those of one round, an attempt to stage a batch (``claim``).
 
 Each question takes a few numpy operations, and its rows come sorted. A question costs a
 look-up in the catalog for each distinct ID. It also costs a look-up in this round's

@@ -1,4 +1,7 @@
-"""Opens the driver's holder of IDs, and the address at which tasks ask it."""
+"""Opens the driver's holder of IDs, and the address at which tasks ask it.
+
+``sinks.seen_ids.round_claims`` decides what the holder answers.
+"""
 
 from __future__ import annotations
 

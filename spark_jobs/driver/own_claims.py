@@ -1,4 +1,4 @@
-"""Remember the claims of this process, to tell them from a successor's claim."""
+"""Remember this process's claims of epochs, to tell them from a successor's claim."""
 
 from __future__ import annotations
 

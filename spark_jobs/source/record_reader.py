@@ -1,4 +1,4 @@
-"""Read the records of small batches in the driver's own process.
+"""Fetch the records of small batches in the driver's own process, undecoded.
 
 Spark takes longer to plan, start and collect a job that reads some hundred records than
 all other work on them takes. This consumer follows the stream, and the broker sends it

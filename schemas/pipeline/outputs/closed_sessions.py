@@ -1,4 +1,4 @@
-"""Calls a function once for each closed session of a key.
+"""Calls a user's function once for each closed session of a key.
 
 It is built on keyed state: a list of the events of open sessions, and one timer at the
 end of the first of them. A session is a series of events, each of which follows the one

@@ -1,4 +1,7 @@
-"""What every kind of output is, as a pipeline declares it."""
+"""What every kind of output is, as a pipeline declares it.
+
+``sinks.postgres.outputs.output`` is what the same kind is in Postgres.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``verify``: checks that the database accounts for every record, once."""
+"""``verify``: checks that the database accounts for every record, once.
+
+``sinks.postgres.audit.verification`` makes the checks; this command prints the receipt.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What every kind of output has: tables, columns to stage, and rows to move."""
+"""What every kind of output is in Postgres: tables, columns to stage, rows to move.
+
+Pipelines declare outputs by ``schemas.pipeline.outputs.pipeline_output``, and
+``spark_jobs.tables.layout_builder`` makes these of those.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merges a batch's window partials into the windows that are open.
+"""Merges a batch's partials into open windows; closes those the watermark has passed.
 
 The state table holds the merged partials of every window that can still change. The
 result table holds the rows that readers see. Both change only in the publish

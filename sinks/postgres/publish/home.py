@@ -1,4 +1,7 @@
-"""The home database of one pipeline, as one driver uses it: the ``Home`` port."""
+"""The home database as one driver uses it: claims, progress, and where to publish.
+
+It implements the ``Home`` port; ``publish_transaction`` is the transaction it opens.
+"""
 
 from __future__ import annotations
 

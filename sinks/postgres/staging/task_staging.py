@@ -1,4 +1,7 @@
-"""Stages one task attempt's rows: in the home, and in each database they belong to."""
+"""Sends one task attempt's rows to the home, or to the databases they belong to.
+
+A ``StagingWriter`` copies them to each.
+"""
 
 from __future__ import annotations
 
