@@ -1,18 +1,18 @@
 """Load contracts by name or path, and find the versions that one can read.
 
-A contract is a file ``NAME.vN.avsc``. A published file never changes: a change is a
-new version in a file next to it. Every payload carries the contract's schema id. Where
-an external registry has assigned one, the file says so in ``schema_id``. Otherwise the
-id is computed from the schema, so that no registry is needed and all machines agree.
+A contract is a file such as ``NAME.vN.avsc``, whose ending says the format. A published
+file never changes: a change is a new version in a file next to it. Payloads carry the
+contract's schema id, if their format has room for one. Where an external registry has
+assigned one, the file says so. Otherwise the id is computed from the schema, so that no
+registry is needed and all machines agree.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,13 +22,13 @@ from schemas.errors import (
     noting,
     raise_faults,
 )
-from schemas.formats.avro.compatibility import find_incompatibilities
-from schemas.formats.avro.safety import parse_schema
+from schemas.formats.format import Format
+from schemas.formats.known_formats import FORMATS, format_of
 from schemas.schema_tree import Nullable, Record, describe, item_of
 
 CONTRACTS_FOLDER = Path(__file__).parent / "avro"
 CONTRACT_BYTES_MAX = 1_000_000
-SCHEMA_ID_MAX = (1 << 31) - 1
+_SHIPPED_SUFFIX = ".avsc"
 
 _FILE_STEM = re.compile(
     r"(?P<name>[A-Za-z_][A-Za-z0-9_-]*)(\.v(?P<version>[1-9]\d{0,5}))?"
@@ -41,7 +41,7 @@ class ContractField:
 
     Attributes:
         name: Also the column's name.
-        type: The logical type if the field has one, otherwise the Avro type:
+        type: The logical type if the field has one, otherwise the plain type:
             ``timestamp-micros``, ``decimal(10,2)``, ``long``, ``record``.
         nullable: Whether an event may lack a value here.
         lacking: The other contracts of the pipeline that do not have the field.
@@ -60,11 +60,12 @@ class Contract:
     Attributes:
         name: Shared by all versions: ``flight_departure``.
         version: Rises from 1.
-        schema_id: The number in the frame of every payload; 1 to 2**31 - 1.
-        text: The schema as canonical JSON, for Spark's ``from_avro``.
+        schema_id: The number that says which contract wrote a payload; 1 to 2**31 - 1.
+        text: The schema in canonical form.
         fields: The event's fields, in wire order.
         path: The file it came from.
-        tree: The schema with names resolved.
+        format: How the payloads are written.
+        tree: The types of the fields.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Contract:
     text: str
     fields: tuple[ContractField, ...]
     path: Path
+    format: Format
     tree: Record = field(repr=False, compare=False)
 
     @property
@@ -85,8 +87,8 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
     """Load the contract that a pipeline names.
 
     Args:
-        reference: ``NAME.vN`` of a contract shipped here, or the path of an
-            ``.avsc`` file.
+        reference: ``NAME.vN`` of a contract shipped here, or the path of a file with
+            the ending of a format, such as ``.avsc``.
         beside: The pipeline file or its folder; relative paths start there.
 
     Raises:
@@ -95,15 +97,18 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
         UnsafeContractError: A payload of it could kill a decoder.
             Both errors list everything that is wrong with the file.
     """
-    if not reference.endswith(".avsc"):
+    written_in = format_of(reference)
+    if written_in is None:
         if reference not in _shipped_references():
             raise _missing_contract(reference)
-        path = CONTRACTS_FOLDER / f"{reference}.avsc"
+        written_in = FORMATS[_SHIPPED_SUFFIX]
+        path = CONTRACTS_FOLDER / f"{reference}{_SHIPPED_SUFFIX}"
     else:
         folder = beside or Path()
         path = (folder if folder.is_dir() else folder.parent) / reference
-    contract = _read_contract(path)
-    _require_distinct_ids(contract)
+    contract = _read_contract(path, written_in)
+    if written_in.names_writers:
+        _require_distinct_ids(contract)
     return contract
 
 
@@ -112,7 +117,8 @@ def versions_of(contract: Contract) -> dict[int, Contract]:
 
     Older versions must be readable, because the topic may still hold their events.
     A newer version that is not readable is left out: its events become dead letters
-    with reason ``UNKNOWN_SCHEMA``.
+    with reason ``UNKNOWN_SCHEMA``. If payloads do not name their writers, only the
+    contract itself is one.
 
     Returns:
         The contract and the other readable versions of its name in its folder, by
@@ -124,19 +130,35 @@ def versions_of(contract: Contract) -> dict[int, Contract]:
         ContractError: Another version's file is not a usable contract.
     """
     readable = {contract.schema_id: contract}
+    if not contract.format.names_writers:
+        return readable
     faults: list[ContractError] = []
-    for path in sorted(contract.path.parent.glob(f"{contract.name}.v*.avsc")):
-        if _split_stem(path)[1] == contract.version:
+    for path in _siblings(contract, f"{contract.name}.v*"):
+        if _split_stem(path, contract.format)[1] == contract.version:
             continue
         with noting(faults):
-            writer = _read_contract(path)
-            differences = find_incompatibilities(contract.tree, writer.tree)
+            writer = _read_contract(path, contract.format)
+            differences = contract.format.find_incompatibilities(
+                contract.tree, writer.tree
+            )
             if not differences:
                 readable[writer.schema_id] = writer
             elif writer.version < contract.version:
                 raise _incompatible(contract, writer, differences)
     raise_faults(faults)
     return readable
+
+
+def contracts_beside(contract: Contract) -> Iterator[Contract]:
+    """Yield the other usable contracts of a contract's format in its folder."""
+    for path in _siblings(contract, "*"):
+        if path.samefile(contract.path):
+            continue
+        try:
+            yield _read_contract(path, contract.format)
+        except ContractError:
+            # A broken contract stops only the pipelines that use it.
+            continue
 
 
 def list_fields(tree: Record) -> tuple[ContractField, ...]:
@@ -164,42 +186,40 @@ def _incompatible(
     )
 
 
-def _read_contract(path: Path) -> Contract:
-    schema = _read_json(path)
-    declared_id = schema.pop("schema_id", None)
-    text = json.dumps(schema, sort_keys=True, separators=(",", ":"))
+def _read_contract(path: Path, written_in: Format) -> Contract:
+    content = _read_file(path)
     faults: list[ContractError] = []
     with noting(faults):
-        name, version = _split_stem(path)
+        name, version = _split_stem(path, written_in)
     with noting(faults):
-        schema_id = _schema_id(declared_id, text, path)
-    with noting(faults):
-        tree = parse_schema(schema)
+        schema = written_in.read_schema(content, path)
     raise_faults(faults)
     return Contract(
         name=name,
         version=version,
-        schema_id=schema_id,
-        text=text,
-        fields=list_fields(tree),
+        schema_id=schema.schema_id or _computed_id(schema.text),
+        text=schema.text,
+        fields=list_fields(schema.tree),
         path=path,
-        tree=tree,
+        format=written_in,
+        tree=schema.tree,
     )
 
 
-def _split_stem(path: Path) -> tuple[str, int]:
-    match = _FILE_STEM.fullmatch(path.stem)
+def _split_stem(path: Path, written_in: Format) -> tuple[str, int]:
+    match = _FILE_STEM.fullmatch(path.name.removesuffix(written_in.suffix))
     if match is None:
         raise ContractError(
             "CONTRACT_FILE_NAME",
             saw=f"The contract's file is called {path.name!r}.",
             why="The file's name gives the contract its name and version.",
-            fix="Call it NAME.vN.avsc, such as page_view.v1.avsc.",
+            fix=f"Call it NAME.vN{written_in.suffix}, such as "
+            f"page_view.v1{written_in.suffix}.",
         )
     return match["name"], int(match["version"] or 1)
 
 
-def _read_json(path: Path) -> dict[str, object]:
+def _read_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             content = file.read(CONTRACT_BYTES_MAX + 1)
@@ -213,56 +233,31 @@ def _read_json(path: Path) -> dict[str, object]:
             fix="Correct the path, which starts at the pipeline file's folder.",
         ) from exc
     if len(content) > CONTRACT_BYTES_MAX:
-        raise _malformed_file(path, f"is larger than {CONTRACT_BYTES_MAX:,} bytes")
-    try:
-        schema = json.loads(content)
-    except (ValueError, RecursionError) as exc:
-        raise _malformed_file(path, f"is not JSON ({exc})") from exc
-    if not isinstance(schema, dict):
-        raise _malformed_file(path, "is not a JSON object")
-    return schema
-
-
-def _malformed_file(path: Path, saw: str) -> ContractError:
-    return ContractError(
-        "CONTRACT_MALFORMED",
-        saw=f"{path} {saw}.",
-        why="That is not an Avro schema.",
-        fix="Correct the .avsc file (Avro specification, Schema Declaration).",
-    )
-
-
-def _schema_id(declared: object, text: str, path: Path) -> int:
-    if declared is None:
-        digest = hashlib.sha256(text.encode()).digest()
-        return max(1, int.from_bytes(digest[:4]) >> 1)
-    if (
-        not isinstance(declared, int)
-        or isinstance(declared, bool)
-        or not 1 <= declared <= SCHEMA_ID_MAX
-    ):
         raise ContractError(
-            "CONTRACT_SCHEMA_ID",
-            saw=f"{path} has schema_id {json.dumps(declared)[:40]}.",
-            why="The id travels as four bytes, and must be positive.",
-            fix=f"Write the registry's id, 1 to {SCHEMA_ID_MAX}, or leave it out.",
+            "CONTRACT_MALFORMED",
+            saw=f"{path} is larger than {CONTRACT_BYTES_MAX:,} bytes.",
+            why="No contract of events needs so many.",
+            fix="Correct the path, or the file.",
         )
-    return declared
+    return content
+
+
+def _computed_id(text: str) -> int:
+    digest = hashlib.sha256(text.encode()).digest()
+    return max(1, int.from_bytes(digest[:4]) >> 1)
+
+
+def _siblings(contract: Contract, stem: str) -> list[Path]:
+    """List the files of the contract's folder and format whose stems match."""
+    return sorted(contract.path.parent.glob(f"{stem}{contract.format.suffix}"))
 
 
 def _require_distinct_ids(contract: Contract) -> None:
-    for path in sorted(contract.path.parent.glob("*.avsc")):
-        if path.samefile(contract.path):
-            continue
-        try:
-            other = _read_contract(path)
-        except ContractError:
-            # A broken contract stops only the pipelines that use it.
-            continue
+    for other in contracts_beside(contract):
         if other.schema_id == contract.schema_id:
             raise ContractError(
                 "CONTRACT_ID_TAKEN",
-                saw=f"{contract.path.name} and {path.name} both have schema id "
+                saw=f"{contract.path.name} and {other.path.name} both have schema id "
                 f"{contract.schema_id}.",
                 why="The id in a payload could not say which of them wrote it.",
                 fix="Remove one of the files, or give one another schema_id.",
@@ -270,7 +265,8 @@ def _require_distinct_ids(contract: Contract) -> None:
 
 
 def _shipped_references() -> list[str]:
-    return sorted(path.stem for path in CONTRACTS_FOLDER.glob("*.avsc"))
+    found = CONTRACTS_FOLDER.glob(f"*{_SHIPPED_SUFFIX}")
+    return sorted(path.stem for path in found)
 
 
 def _missing_contract(reference: str) -> ContractError:
@@ -281,5 +277,6 @@ def _missing_contract(reference: str) -> ContractError:
         "CONTRACT_MISSING",
         saw=f"There is no contract {reference!r:.300}.",
         why="Without its contract no event can be decoded.",
-        fix=f"{hint}, or the path of an .avsc file next to the pipeline file.",
+        fix=f"{hint}, or the path of an {' or '.join(FORMATS)} file next to "
+        "the pipeline file.",
     )

@@ -10,13 +10,18 @@ column of the other's events.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from schemas.contract import Contract, ContractField, load_contract, versions_of
 from schemas.errors import ContractError, noting, raise_faults
+from schemas.formats.format import Format
 from schemas.schema_tree import RecordField, describe, item_of
+
+if TYPE_CHECKING:
+    from schemas.formats.decoded_columns import EventDecoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +64,22 @@ class EventContracts:
 
     def __post_init__(self) -> None:
         _require_distinct_names(self.each)
+        _require_named_writers(self.each)
         object.__setattr__(self, "writers", _merge_writers(self.each))
         object.__setattr__(self, "fields", _merge_fields(self.each))
+
+    @property
+    def format(self) -> Format:
+        """The format of all contracts."""
+        return self.each[0].contract.format
+
+    def decoder(self, wanted: Collection[str]) -> EventDecoder:
+        """Compile the contracts to the decoder of whole batches.
+
+        Args:
+            wanted: The fields to return, as in ``Format.decoder``.
+        """
+        return self.format.decoder(self, wanted)
 
 
 def load_event_contract(reference: str, beside: Path | None = None) -> EventContract:
@@ -105,6 +124,19 @@ def _require_distinct_names(each: Sequence[EventContract]) -> None:
                 why="Versions of one contract are read together, as one of them.",
                 fix="Name only the version whose fields the pipeline is to have; "
                 "contracts of other events need other names.",
+            )
+
+
+def _require_named_writers(each: Sequence[EventContract]) -> None:
+    first, *others = (one.contract for one in each)
+    for other in others:
+        if other.format != first.format or not first.format.names_writers:
+            raise ContractError(
+                "CONTRACTS_DIFFER",
+                saw=f"{first.reference} is in {first.path.name}, {other.reference} in "
+                f"{other.path.name}.",
+                why="Nothing in a payload would say which of them wrote it.",
+                fix="Name one contract, or several of one format with schema ids.",
             )
 
 

@@ -5,21 +5,13 @@ It serves dead letters; nothing here decides whether a payload is an event.
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
-
-import fastavro
 
 from schemas.codec import diagnose
-from schemas.contract import Contract, load_contract
-from schemas.errors import ContractError, DecodeError
+from schemas.contract import Contract, contracts_beside
 from schemas.event_contracts import EventContracts
-from schemas.formats.avro.compatibility import find_incompatibilities
-from schemas.formats.avro.strict_walk import MalformedError, compile_walker
-from schemas.formats.avro.wire_format import HEADER_BYTES, split
+from schemas.formats.format import BegunEvent
 
 #: The most characters of a value that are shown.
 _VALUE_MAX = 200
@@ -47,8 +39,8 @@ class PayloadReport:
     """What a payload's bytes tell.
 
     Attributes:
-        schema_id: The id in its frame; None if it has no frame.
-        writer: The contract with that id; None if no contract has it.
+        schema_id: The id in it; None if it holds none.
+        writer: The contract that wrote it; None if no contract has its id.
         readers: The contracts that the pipeline reads.
         fields: The readable fields, in wire order.
         failed_field: The first field that is not readable; None if all are.
@@ -75,109 +67,88 @@ def report_payload(payload: bytes | None, contracts: EventContracts) -> PayloadR
         contracts: The pipeline's contracts.
     """
     error = diagnose(payload, contracts.writers)
-    schema_id = _schema_id(payload)
-    writer = None if schema_id is None else _find_writer(schema_id, contracts)
-    fields: list[PayloadField] = []
-    failed: tuple[str, int] | None = None
+    writer = _find_writer(payload, contracts)
+    begun = BegunEvent(fields=(), failed_at=None)
     if writer is not None and payload is not None:
-        fields, failed = _read_fields(payload, writer)
+        begun = writer.format.read_begun(payload, writer)
+    failed = None if begun.failed_at is None else len(begun.fields)
     return PayloadReport(
-        schema_id=schema_id,
+        schema_id=contracts.format.schema_id(payload),
         writer=None if writer is None else writer.reference,
         readers=tuple(one.contract.reference for one in contracts.each),
-        fields=tuple(fields),
-        failed_field=failed and failed[0],
-        failed_at=failed and failed[1],
+        fields=_fields(begun, writer),
+        failed_field=None
+        if writer is None or failed is None
+        else writer.fields[failed].name,
+        failed_at=begun.failed_at,
         problem=None if error is None else str(error),
         differences=() if writer is None else _differences(writer, contracts),
     )
 
 
-def readable_field(payload: bytes | None, writer: Contract, name: str) -> object | None:
+def readable_field(
+    payload: bytes | None, writers: Mapping[int, Contract], name: str
+) -> object | None:
     """Read one field of a payload that need not be an event.
 
     Args:
-        payload: The payload with its header; bytes after the field are ignored.
-        writer: The contract that the header names.
+        payload: The payload; bytes after the field are ignored.
+        writers: The contracts that may have written it, by schema id.
         name: The field's name.
 
     Returns:
         The field's value; None if it, or a field before it, does not decode.
     """
-    if payload is None:
+    writer = _known_writer(payload, writers)
+    if payload is None or writer is None:
         return None
-    position = HEADER_BYTES
-    for count, node in enumerate(writer.tree.fields, start=1):
-        try:
-            position = compile_walker(node.node, node.name)(payload, position)
-        except MalformedError:
-            break
-        if node.name == name:
-            read = _read_values(payload[HEADER_BYTES:position], writer, count)
-            return read.get(name)
-    return None
+    begun = writer.format.read_begun(payload, writer)
+    values = {
+        field.name: one.value
+        for field, one in zip(writer.fields, begun.fields, strict=False)
+    }
+    return values.get(name)
 
 
-def _schema_id(payload: bytes | None) -> int | None:
-    try:
-        return split(payload)[0]
-    except DecodeError:
-        return None
+def _known_writer(
+    payload: bytes | None, writers: Mapping[int, Contract]
+) -> Contract | None:
+    first = next(iter(writers.values()))
+    if not first.format.names_writers:
+        return first
+    return writers.get(first.format.schema_id(payload) or 0)
 
 
-def _find_writer(schema_id: int, contracts: EventContracts) -> Contract | None:
-    """Find a contract by its id, even if the pipeline cannot read it."""
-    if schema_id in contracts.writers:
-        return contracts.writers[schema_id]
-    for folder in {one.contract.path.parent for one in contracts.each}:
-        for path in sorted(folder.glob("*.avsc")):
-            try:
-                contract = load_contract(str(path.absolute()))
-            except ContractError:
-                continue
-            if contract.schema_id == schema_id:
-                return contract
-    return None
+def _find_writer(payload: bytes | None, contracts: EventContracts) -> Contract | None:
+    """Find the contract that wrote a payload, even if the pipeline cannot read it."""
+    known = _known_writer(payload, contracts.writers)
+    schema_id = contracts.format.schema_id(payload)
+    if known is not None or schema_id is None:
+        return known
+    return next(
+        (
+            contract
+            for one in contracts.each
+            for contract in contracts_beside(one.contract)
+            if contract.schema_id == schema_id
+        ),
+        None,
+    )
 
 
-def _read_fields(
-    payload: bytes, writer: Contract
-) -> tuple[list[PayloadField], tuple[str, int] | None]:
-    position = HEADER_BYTES
-    places: list[tuple[int, int]] = []
-    failed = None
-    for node in writer.tree.fields:
-        try:
-            end = compile_walker(node.node, node.name)(payload, position)
-        except MalformedError:
-            failed = node.name, position
-            break
-        places.append((position, end))
-        position = end
-    values = _read_values(payload[HEADER_BYTES:position], writer, len(places))
-    return [
+def _fields(begun: BegunEvent, writer: Contract | None) -> tuple[PayloadField, ...]:
+    return tuple(
         PayloadField(
             name=field.name,
             type=field.type,
-            from_byte=begin,
-            until_byte=end,
-            value=_shown(values.get(field.name)),
+            from_byte=one.from_byte,
+            until_byte=one.until_byte,
+            value=_shown(one.value),
         )
-        for field, (begin, end) in zip(writer.fields, places, strict=False)
-    ], failed
-
-
-def _read_values(body: bytes, writer: Contract, count: int) -> Mapping[str, Any]:
-    # The first fields make a valid record, because a named type is declared at its
-    # first use.
-    schema = json.loads(writer.text)
-    schema["fields"] = schema["fields"][:count]
-    try:
-        parsed = fastavro.parse_schema(schema)
-        read = fastavro.schemaless_reader(io.BytesIO(body), parsed, None)
-    except Exception:  # noqa: BLE001 - what the walker passed is to be shown, not judged
-        return {}
-    return cast(Mapping[str, Any], read)
+        for field, one in zip(
+            writer.fields if writer else (), begun.fields, strict=False
+        )
+    )
 
 
 def _shown(value: object) -> str:
@@ -190,5 +161,7 @@ def _differences(writer: Contract, contracts: EventContracts) -> tuple[str, ...]
         f"{one.contract.reference}: {difference}"
         for one in contracts.each
         if one.contract.name == writer.name
-        for difference in find_incompatibilities(one.contract.tree, writer.tree)
+        for difference in writer.format.find_incompatibilities(
+            one.contract.tree, writer.tree
+        )
     )

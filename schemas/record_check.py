@@ -14,8 +14,8 @@ import uuid
 from collections.abc import Callable
 from decimal import Decimal
 
-from schemas.formats.avro.strict_walk import NUMBER_BOUNDS
 from schemas.schema_tree import (
+    NUMBER_BOUNDS,
     Enumeration,
     Fixed,
     Mapping,

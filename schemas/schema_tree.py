@@ -1,8 +1,7 @@
-"""An Avro schema as a tree: names resolved, and by construction not recursive.
+"""The types of an event's fields as a tree: by construction not recursive.
 
-Only ``safety.parse_schema`` makes trees. Code that holds a tree can therefore walk it,
-and the bytes it describes, without a depth check of its own. Every type here takes at
-least one byte on the wire.
+Only ``Format.read_schema`` makes trees. Code that holds a tree can therefore walk it
+without a depth check of its own. The words for types are Avro's, in all formats.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enumeration:
-    """One of several symbols; the wire holds its index."""
+    """One of several symbols."""
 
     name: str
     symbols: tuple[str, ...]
@@ -44,22 +43,22 @@ class Enumeration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nullable:
-    """A union of null and one other type, in either order."""
+    """Null or one other type; ``null_index`` is the place of null in Avro's union."""
 
     item: SchemaNode
-    null_index: int
+    null_index: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence:
-    """An Avro array."""
+    """A list of values of one type."""
 
     item: SchemaNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapping:
-    """An Avro map with string keys; if a key repeats, its last value wins."""
+    """A map with string keys; if a key repeats, its last value wins."""
 
     item: SchemaNode
 
@@ -85,6 +84,23 @@ class Record:
 
 SchemaNode = Primitive | Fixed | Enumeration | Nullable | Sequence | Mapping | Record
 
+# The years 0001 to 9999 in each unit, both ends included.
+_DAYS = (-719_162, 2_932_896)
+_MILLIS = (-62_135_596_800_000, 253_402_300_799_999)
+_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+INT = (-(1 << 31), (1 << 31) - 1)
+LONG = (-(1 << 63), (1 << 63) - 1)
+
+#: The lowest and the highest value of each type that counts, in its unit.
+NUMBER_BOUNDS = {
+    "int": INT,
+    "long": LONG,
+    "date": _DAYS,
+    "timestamp-millis": _MILLIS,
+    "local-timestamp-millis": _MILLIS,
+    "timestamp-micros": _MICROS,
+    "local-timestamp-micros": _MICROS,
+}
 
 #: What ``describe`` calls the types with parts.
 NESTED_TYPES = frozenset({"array", "map", "record"})

@@ -23,7 +23,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from schemas.codec import EventRecord, decode, diagnose, encode
 from schemas.contract import Contract
 from schemas.event_contracts import EventContract, EventContracts
-from schemas.formats.avro.column_decoder import ColumnDecoder
 from schemas.formats.avro.wire_format import HEADER_BYTES, split
 from schemas.pipeline import AppendOutput, HeaderId, Pipeline, Source
 from schemas.tests.strategies import FLAT_TYPES, Json, contract_of
@@ -167,7 +166,7 @@ def check(spark: SparkSession, events: _Events) -> None:
     read = _read(spark, events)
     names = [field.name for field in events.contracts.fields]
     payloads = read.column(named.VALUE).chunk(0)
-    decoded = ColumnDecoder(events.contracts, names).decode(payloads)
+    decoded = events.contracts.decoder(names).decode(payloads)
     table = read.append_column(named.EVENT_TIME, decoded.columns["at"])
     rules = Rules(
         contracts=events.contracts,

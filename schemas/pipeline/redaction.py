@@ -17,9 +17,9 @@ from schemas.pipeline.definition import Pipeline
 from schemas.pipeline.events.enrichment import Enrichment
 from schemas.pipeline.expressions.expressions import reads_any
 from schemas.pipeline.outputs.pipeline_output import Output
-from schemas.schema_tree import Mapping as AvroMap
+from schemas.schema_tree import Mapping as MapNode
 from schemas.schema_tree import Nullable, Record, SchemaNode
-from schemas.schema_tree import Sequence as AvroArray
+from schemas.schema_tree import Sequence as ListNode
 
 #: The names of a part within a column, outermost first.
 Part = tuple[str, ...]
@@ -156,7 +156,7 @@ def _parts_of(contracts: EventContracts) -> dict[str, None]:
 
     def walk(node: SchemaNode, above: str) -> None:
         match node:
-            case Nullable() | AvroArray() | AvroMap():
+            case Nullable() | ListNode() | MapNode():
                 walk(node.item, above)
             case Record():
                 for entry in node.fields:

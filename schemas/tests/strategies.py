@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from schemas.contract import Contract, list_fields
 from schemas.event_contracts import EventContract, EventContracts
+from schemas.formats.avro.avro_format import Avro
 from schemas.formats.avro.compatibility import find_incompatibilities
 from schemas.formats.avro.safety import parse_schema
 
@@ -105,6 +106,7 @@ def contract_of(schema: Json, *, schema_id: int = 7) -> Contract:
         text=json.dumps(schema, sort_keys=True, separators=(",", ":")),
         fields=list_fields(tree),
         path=Path("made_up.v1.avsc"),
+        format=Avro(),
         tree=tree,
     )
 

@@ -10,12 +10,12 @@ import pytest
 
 from schemas.contract import (
     CONTRACT_BYTES_MAX,
-    SCHEMA_ID_MAX,
     ContractField,
     load_contract,
     versions_of,
 )
 from schemas.errors import ContractError, IncompatibleContractError
+from schemas.formats.format import SCHEMA_ID_MAX
 
 SCHEMA: dict[str, object] = {
     "type": "record",

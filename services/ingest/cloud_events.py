@@ -116,9 +116,11 @@ def has_control_characters(text: str) -> bool:
     return _CONTROL.search(text) is not None
 
 
-def kafka_headers(attributes: Mapping[str, object]) -> dict[str, bytes]:
-    """Write an event's attributes as Kafka headers; the event's data is Avro."""
-    event = CloudEvent({**attributes, "datacontenttype": "avro/binary"}, b"")
+def kafka_headers(
+    attributes: Mapping[str, object], media_type: str
+) -> dict[str, bytes]:
+    """Write an event's attributes as Kafka headers, with the media type of its data."""
+    event = CloudEvent({**attributes, "datacontenttype": media_type}, b"")
     if "time" not in attributes:
         # The library fills in the time of arrival as the event's time.
         event.get_attributes().pop("time", None)

@@ -10,10 +10,11 @@ from services.ingest.cloud_events import (
     take_structured,
 )
 from services.ingest.request_head import (
-    AVRO,
     CLOUD_EVENT,
     CLOUD_EVENT_BATCH,
+    JSON,
     RequestHead,
+    unknown_media_type,
 )
 from services.ingest.scoped_ids import NamedEvent, name_event
 from services.ingest.served_topics import ServedTopic
@@ -53,9 +54,11 @@ def read_events(
             and that event is refused.
     """
     key = head.idempotency_key()
-    if media_type == AVRO:
+    if media_type not in {JSON, CLOUD_EVENT, CLOUD_EVENT_BATCH}:
+        if media_type != topic.contract.format.media_type:
+            raise unknown_media_type(topic.contract.format.media_type)
         attributes = _binary_mode(head)
-        record = topic.read_avro(body)
+        record = topic.read_body(body)
         return _one(
             name_event(
                 topic, prefix, record, attributes=attributes, idempotency_key=key
@@ -138,8 +141,8 @@ def _structured(
     attributes, data = take_structured(value)
     if not isinstance(data, bytes):
         record = topic.read_json(data)
-    elif attributes.get("datacontenttype") == AVRO:
-        record = topic.read_avro(data)
+    elif attributes.get("datacontenttype") == topic.contract.format.media_type:
+        record = topic.read_body(data)
     else:
         record = topic.read_json(parse_json(data))
     return name_event(topic, prefix, record, attributes=attributes, idempotency_key=key)

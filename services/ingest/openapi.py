@@ -10,8 +10,10 @@ import html
 import re
 from collections.abc import Iterable
 
-from schemas.formats.avro.strict_walk import NUMBER_BOUNDS
+from schemas.formats.format import Format
+from schemas.formats.known_formats import FORMATS
 from schemas.schema_tree import (
+    NUMBER_BOUNDS,
     Enumeration,
     Fixed,
     Mapping,
@@ -23,7 +25,6 @@ from schemas.schema_tree import (
 )
 from services.ingest.event_forms import EVENTS_MAX
 from services.ingest.request_head import (
-    AVRO,
     CLOUD_EVENT,
     CLOUD_EVENT_BATCH,
     JSON,
@@ -66,8 +67,9 @@ def describe_service(topics: Iterable[ServedTopic], id_prefix: str = "") -> Json
         event = event_schema(topic.contract.tree)
         if topic.id_field_type == "string":
             _describe_id(event, topic.section.event_id, id_prefix)
+        summary = f"Send {topic.contract.reference}"
         paths[f"/v1/events/{topic.name}"] = {
-            "post": _operation(f"Send {topic.contract.reference}", event, [])
+            "post": _operation(summary, event, [topic.contract.format])
         }
     if not paths:
         name = {
@@ -78,7 +80,7 @@ def describe_service(topics: Iterable[ServedTopic], id_prefix: str = "") -> Json
         }
         any_event: Json = {"type": "object"}
         paths["/v1/events/{topic}"] = {
-            "post": _operation("Send events", any_event, [name])
+            "post": _operation("Send events", any_event, FORMATS.values(), name)
         }
     for path, summary in (
         ("/livez", "Does the service run?"),
@@ -120,7 +122,9 @@ def _describe_id(event: Json, field: str, prefix: str) -> None:
     }
 
 
-def _operation(summary: str, event: Json, parameters: list[Json]) -> Json:
+def _operation(
+    summary: str, event: Json, formats: Iterable[Format], *parameters: Json
+) -> Json:
     batch: Json = {
         "type": "array",
         "items": event,
@@ -141,7 +145,10 @@ def _operation(summary: str, event: Json, parameters: list[Json]) -> Json:
             "required": True,
             "content": {
                 JSON: {"schema": {"oneOf": [event, batch]}},
-                AVRO: {"schema": {"type": "string", "format": "binary"}},
+                **{
+                    one.media_type: {"schema": {"type": "string", "format": "binary"}}
+                    for one in formats
+                },
                 CLOUD_EVENT: {"schema": envelope},
                 CLOUD_EVENT_BATCH: {"schema": {**batch, "items": envelope}},
             },

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from schemas.formats.known_formats import FORMATS
 from services.process.refusals import RefusedError
 
 JSON = "application/json"
-AVRO = "avro/binary"
 CLOUD_EVENT = "application/cloudevents+json"
 CLOUD_EVENT_BATCH = "application/cloudevents-batch+json"
-MEDIA_TYPES = frozenset({JSON, AVRO, CLOUD_EVENT, CLOUD_EVENT_BATCH})
+_JSON_TYPES = frozenset({JSON, CLOUD_EVENT, CLOUD_EVENT_BATCH})
 
 _CE = b"ce-"
 _ONCE = frozenset(
@@ -70,7 +70,7 @@ class RequestHead:
         return None if length is None else int(length)
 
     def media_type(self) -> str:
-        """Name the body's form, one of ``MEDIA_TYPES``.
+        """Name the body's form: JSON, CloudEvents, or the media type of a format.
 
         Raises:
             RefusedError: ``HEADER_REPEATED``, ``CONTENT_ENCODED`` or
@@ -95,13 +95,7 @@ class RequestHead:
             )
         media_type = _media_type(self.values.get(b"content-type", b""))
         if media_type is None:
-            raise RefusedError(
-                "MEDIA_TYPE_UNKNOWN",
-                status=415,
-                saw="The service does not read this content type.",
-                why="Bytes are read as what they are called, never by a guess.",
-                fix=f"Send one of {', '.join(sorted(MEDIA_TYPES))}, in UTF-8.",
-            )
+            raise unknown_media_type(*(one.media_type for one in FORMATS.values()))
         return media_type
 
     def idempotency_key(self) -> str | None:
@@ -127,6 +121,17 @@ class RequestHead:
         return text
 
 
+def unknown_media_type(*of_formats: str) -> RefusedError:
+    """Refuse a body that is neither JSON nor a value of one of some formats."""
+    return RefusedError(
+        "MEDIA_TYPE_UNKNOWN",
+        status=415,
+        saw="The service does not read this content type.",
+        why="Bytes are read as what they are called, never by a guess.",
+        fix=f"Send one of {', '.join(sorted({*_JSON_TYPES, *of_formats}))}, in UTF-8.",
+    )
+
+
 @lru_cache(maxsize=64)
 def _media_type(header: bytes) -> str | None:
     name, _, parameters = header.decode("latin-1").lower().partition(";")
@@ -134,4 +139,5 @@ def _media_type(header: bytes) -> str | None:
     if charset not in {"", "charset=utf-8"}:
         return None
     media_type = name.strip()
-    return media_type if media_type in MEDIA_TYPES else None
+    of_formats = {one.media_type for one in FORMATS.values()}
+    return media_type if media_type in _JSON_TYPES | of_formats else None

@@ -109,7 +109,7 @@ def _by_field(
         )
     headers = None
     if attributes is not None:
-        headers = _scoped_headers(prefix, attributes)
+        headers = _scoped_headers(topic, prefix, attributes)
     return NamedEvent(event_id=shown, key=key, payload=payload, headers=headers)
 
 
@@ -128,7 +128,9 @@ def _by_header(
             raise _missing("The request has no header Idempotency-Key.")
         event_id = prefix + idempotency_key
         _check_id(event_id.encode(), "The ID with the producer's prefix")
-        headers = [] if attributes is None else _scoped_headers(prefix, attributes)
+        headers = (
+            [] if attributes is None else _scoped_headers(topic, prefix, attributes)
+        )
         # The pipeline reads the last header of this name.
         headers.append((header, event_id.encode()))
         return NamedEvent(
@@ -151,14 +153,17 @@ def _by_header(
         event_id=event_id,
         key=event_id.encode(),
         payload=payload,
-        headers=_scoped_headers(prefix, attributes),
+        headers=_scoped_headers(topic, prefix, attributes),
     )
 
 
-def _scoped_headers(prefix: str, attributes: Mapping[str, object]) -> KafkaHeaders:
+def _scoped_headers(
+    topic: ServedTopic, prefix: str, attributes: Mapping[str, object]
+) -> KafkaHeaders:
     source = f"{prefix}{attributes['source']}"
     _check_id(source.encode(), "The source with the producer's prefix")
-    return list(kafka_headers({**attributes, "source": source}).items())
+    media_type = topic.contract.format.media_type
+    return list(kafka_headers({**attributes, "source": source}, media_type).items())
 
 
 def _check_id(identity: bytes, what: str) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from schemas.codec import EventRecord, decode, encode
+from schemas.codec import EventRecord, encode
 from schemas.contract import Contract, load_contract
 from schemas.errors import DecodeError, EncodeError
-from schemas.formats.avro.wire_format import frame
 from services.ingest.json_records import compile_reader, misfit
 from services.process.refusals import RefusedError
 from services.produce.source_section import SourceSection, read_source_section
@@ -37,15 +36,14 @@ class ServedTopic:
     read_json: Callable[[object], EventRecord] = field(repr=False)
     id_field_type: str | None
 
-    def read_avro(self, body: bytes) -> EventRecord:
-        """Read one Avro datum, strictly and up to its last byte.
+    def read_body(self, body: bytes) -> EventRecord:
+        """Read one value of the contract's format, strictly and up to its last byte.
 
         Raises:
             RefusedError: ``RECORD_MISFIT``.
         """
-        schema_id = self.contract.schema_id
         try:
-            return decode(frame(schema_id, body), {schema_id: self.contract})
+            return self.contract.format.decode_body(body, self.contract)
         except DecodeError as exc:
             raise misfit(self.contract.reference, str(exc)) from exc
 

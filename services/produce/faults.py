@@ -16,30 +16,26 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from schemas.codec import EventRecord, diagnose, encode
+from schemas.codec import EventRecord, encode
 from schemas.contract import Contract
-from schemas.formats.avro.wire_format import HEADER_BYTES, frame
 from sinks.protocol.errors import ConfigurationError
 
 NEAR_EVENTS = 10
 FAR_EVENTS = 1_000
 DISORDER_EVENTS = 50
-_GARBAGE_BYTES = 16
 
 
 class MessageKind(StrEnum):
-    """The kind of a message, which decides what must become of it."""
+    """The kind of a message, which decides what must become of it.
+
+    A broken payload has the name of its damage instead (``Format.damages``).
+    """
 
     EVENT = "event"
     REPEAT_NEAR = "repeat_near"
     REPEAT_FAR = "repeat_far"
     REPEAT_ELSEWHERE = "repeat_elsewhere"
     CONFLICT = "conflict"
-    TRUNCATED = "truncated"
-    BAD_MAGIC = "bad_magic"
-    UNKNOWN_SCHEMA = "unknown_schema"
-    TRAILING_BYTES = "trailing_bytes"
-    RANDOM_BYTES = "random_bytes"
     INVALID = "invalid"
 
 
@@ -48,13 +44,6 @@ REPEATS = (
     MessageKind.REPEAT_FAR,
     MessageKind.REPEAT_ELSEWHERE,
 )
-UNDECODABLE = (
-    MessageKind.TRUNCATED,
-    MessageKind.BAD_MAGIC,
-    MessageKind.UNKNOWN_SCHEMA,
-    MessageKind.TRAILING_BYTES,
-    MessageKind.RANDOM_BYTES,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +51,15 @@ class Message:
     """A message for Kafka.
 
     Attributes:
-        kind: The fault that it carries, if any.
+        kind: A ``MessageKind``, or the name of the payload's damage.
         event_id: The producer's ID as text; for a broken payload, the ID of the event
             that it was made from.
         key: Decides the partition if ``partition`` is None.
-        payload: Framed Avro, possibly broken.
+        payload: An event in its contract's format, possibly broken.
         partition: Set only to send a repeat to another partition.
     """
 
-    kind: MessageKind
+    kind: str
     event_id: str
     key: bytes
     payload: bytes
@@ -84,8 +73,8 @@ class FaultRates:
     Attributes:
         duplicates: Records sent a second time with the same bytes: a third within
             ``NEAR_EVENTS``, a third ``FAR_EVENTS`` later, a third to another partition.
-        poison: Additional messages that must become dead letters: broken bytes of five
-            kinds and, if ``invalid`` is given, records that break a rule.
+        poison: Additional messages that must become dead letters: bytes broken in each
+            way of the format and, if ``invalid`` is given, records that break a rule.
         conflicts: Additional messages with an event's ID and another payload.
         disorder: Records sent up to ``DISORDER_EVENTS`` late.
         invalid: A field and the value that breaks the pipeline's rule for it.
@@ -165,13 +154,13 @@ class FaultPlan:
         self._rates = rates or FaultRates()
         self._source = random.Random(seed)  # noqa: S311 (repeatable is the point)
         self._partitions = partitions
-        self._counts: Counter[MessageKind] = Counter()
+        self._counts: Counter[str] = Counter()
         self._waiting: list[tuple[int, int, Message]] = []
         self._scheduled = 0
         self._conflict = (
             _conflict_maker(contract, id_field) if self._rates.conflicts else None
         )
-        self._poison_kinds = [*UNDECODABLE]
+        self._poison_kinds: list[str] = [*contract.format.damages]
         if self._rates.invalid is not None:
             self._poison_kinds.append(MessageKind.INVALID)
 
@@ -185,7 +174,8 @@ class FaultPlan:
             duplicates={kind.value: counts[kind] for kind in REPEATS},
             conflicts=counts[MessageKind.CONFLICT],
             poison={
-                kind.value: counts[kind] for kind in (*UNDECODABLE, MessageKind.INVALID)
+                str(kind): counts[kind]
+                for kind in (*self._contract.format.damages, MessageKind.INVALID)
             },
         )
 
@@ -254,35 +244,11 @@ class FaultPlan:
             )
         self._hold(position + lag, _like(event, kind, event.payload, partition))
 
-    def _poison(
-        self, kind: MessageKind, event: Message, record: EventRecord
-    ) -> Message:
-        payload, source = event.payload, self._source
-        match kind:
-            case MessageKind.TRUNCATED:
-                broken = payload[: source.randrange(HEADER_BYTES, len(payload))]
-            case MessageKind.BAD_MAGIC:
-                broken = bytes([source.randint(1, 255)]) + payload[1:]
-            case MessageKind.UNKNOWN_SCHEMA:
-                other = (self._contract.schema_id + source.randint(1, 1 << 20)) % (
-                    1 << 31
-                )
-                broken = frame(other, payload[HEADER_BYTES:])
-            case MessageKind.TRAILING_BYTES:
-                broken = payload + source.randbytes(source.randint(1, _GARBAGE_BYTES))
-            case MessageKind.RANDOM_BYTES:
-                broken = self._random_bytes()
-            case _:
-                return self._invalid(event, record)
-        return _like(event, kind, broken)
-
-    def _random_bytes(self) -> bytes:
-        known = {self._contract.schema_id: self._contract}
-        while True:
-            size = self._source.randint(1, 4 * _GARBAGE_BYTES)
-            body = frame(self._contract.schema_id, self._source.randbytes(size))
-            if diagnose(body, known) is not None:
-                return body
+    def _poison(self, kind: str, event: Message, record: EventRecord) -> Message:
+        if kind == MessageKind.INVALID:
+            return self._invalid(event, record)
+        damage = self._contract.format.damages[kind]
+        return _like(event, kind, damage(event.payload, self._contract, self._source))
 
     def _invalid(self, event: Message, record: EventRecord) -> Message:
         assert self._rates.invalid is not None
@@ -307,7 +273,7 @@ def default_partition(key: bytes, partitions: int) -> int:
 
 
 def _like(
-    event: Message, kind: MessageKind, payload: bytes, partition: int | None = None
+    event: Message, kind: str, payload: bytes, partition: int | None = None
 ) -> Message:
     return Message(
         kind=kind,

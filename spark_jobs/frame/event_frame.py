@@ -32,7 +32,7 @@ from schemas.pipeline.outputs.aggregate import AggregateFunction
 from schemas.pipeline.outputs.pipeline_output import Output
 from schemas.pipeline.redaction import find_redaction_problems
 from schemas.schema_tree import NESTED_TYPES
-from spark_jobs.frame.avro_values import decode_value, field_columns, is_undecoded
+from spark_jobs.frame.decoded_values import with_fields
 from spark_jobs.frame.enrichment_join import LookupCopy, enrich
 from spark_jobs.frame.exact_expressions import TriedExpressions
 from spark_jobs.frame.predictor import Predictor
@@ -265,21 +265,11 @@ class EventFrameRecipe:
         return self._with_derived(with_topic).drop(KAFKA_TOPIC)
 
     def _decoded(self, raw: DataFrame, places: SourcePlaces) -> DataFrame:
-        decoded = {
-            f"tallyweir_event_{number}": decode_value(one.contract, one.writers)
-            for number, one in enumerate(self.contracts.each)
-        }
-        positioned = raw.select(
+        as_read = raw.select(
             *self.columns_as_read(places),
             *(F.col(name) for name in (ORIGINAL, MISFIT) if name in raw.columns),
-            *(event.alias(name) for name, event in decoded.items()),
         )
-        kept = [name for name in positioned.columns if name not in decoded]
-        return positioned.select(
-            *kept,
-            *field_columns(self.contracts, list(decoded)),
-            is_undecoded(self.contracts, list(decoded)).alias(UNDECODED),
-        )
+        return with_fields(as_read, self.contracts)
 
     def _asks_for_topic(self, events: DataFrame) -> bool:
         """Tell whether an expression reads the topic, not a field with its name."""

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from schemas.codec import diagnose
-from schemas.contract import load_contract, versions_of
+from schemas.event_contracts import load_event_contracts
 from schemas.pipeline.checks.problems import raise_if_any
 from schemas.pipeline.columns import find_lookup_problems
 from schemas.pipeline.events.enrichment import KAFKA_KEY, Enrichment
@@ -24,15 +25,13 @@ from sinks.protocol.errors import ConfigurationError, RetryableError
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.recovery import BrokerPosition
 from spark_jobs.engine.spark_failure import SPARK_FAILURES, what_failed_and_why
-from spark_jobs.frame.avro_values import decode_value
+from spark_jobs.frame.decoded_values import with_fields
 from spark_jobs.frame.lookup_rows import copied_columns
+from spark_jobs.source.event_columns import KEY, OFFSET, VALUE
 from spark_jobs.source.kafka_admin import KafkaAdmin
 from spark_jobs.source.kafka_source import committed_records
 
 _PARTITION = "tallyweir_partition"
-_OFFSET = "tallyweir_offset"
-_KEY = "tallyweir_key"
-_VALUE = "tallyweir_value"
 
 
 class LookupTopic:
@@ -63,10 +62,9 @@ class LookupTopic:
         self._enrichment = enrichment
         self._topic = enrichment.topic
         self._admin = KafkaAdmin(bootstrap, enrichment.topic)
-        self._contract = load_contract(enrichment.schema, pipeline_file)
-        self._writers = versions_of(self._contract)
+        self._contracts = load_event_contracts([enrichment.schema], pipeline_file)
         raise_if_any(
-            "Enrichment", find_lookup_problems(enrichment, self._contract.fields)
+            "Enrichment", find_lookup_problems(enrichment, self._contracts.fields)
         )
 
     def read(self) -> tuple[pa.Table, str]:
@@ -141,33 +139,32 @@ class LookupTopic:
             raise too_large(self._enrichment.label, f"{LOOKUP_ROWS_MAX:,} keys")
         if (size["bytes"] or 0) > LOOKUP_BYTES_MAX:
             raise too_large(self._enrichment.label, f"{LOOKUP_BYTES_MAX:,} bytes")
-        decoded = newest.select(
-            "*",
-            decode_value(self._contract, self._writers).alias("decoded"),
+        as_read = newest.select(
+            F.col("partition").alias(_PARTITION),
+            F.col("offset").alias(OFFSET),
+            F.col("key").alias(KEY),
+            F.col("value").alias(VALUE),
         )
         fields = {
-            name: F.col("key").cast("string")
-            if field == KAFKA_KEY
-            else F.col("decoded").getField(field)
+            name: F.col(KEY).cast("string") if field == KAFKA_KEY else F.col(field)
             for name, field in copied_columns(self._enrichment).items()
         }
+        decoded = with_fields(as_read, self._contracts)
         return decoded.select(
-            F.col("partition").alias(_PARTITION),
-            F.col("offset").alias(_OFFSET),
-            F.col("key").alias(_KEY),
-            F.col("value").alias(_VALUE),
+            *as_read.columns,
             *(column.alias(name) for name, column in fields.items()),
         ).toArrow()
 
     def _check_decodable(self, rows: pa.Table) -> None:
         """Refuse records that Spark silently reads as nulls or in part."""
-        columns = (_PARTITION, _OFFSET, _KEY, _VALUE)
-        for partition, offset, key, value in zip(
-            *(rows.column(name).to_pylist() for name in columns), strict=True
-        ):
-            error = diagnose(value, self._writers)
-            if error is None and key is not None:
-                continue
+        values = rows.column(VALUE).combine_chunks()
+        is_event = self._contracts.decoder(()).decode(values).is_event
+        is_good = is_event & np.asarray(rows.column(KEY).is_valid())
+        for row in np.flatnonzero(~is_good).tolist():
+            partition, offset, value = (
+                rows.column(name)[row].as_py() for name in (_PARTITION, OFFSET, VALUE)
+            )
+            error = diagnose(value, self._contracts.writers)
             seen = "it has no key" if error is None else error.detail
             raise ConfigurationError(
                 "LOOKUP_UNREADABLE",

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from schemas.formats.avro.column_decoder import ColumnDecoder
 from sinks.protocol.ports import BatchPlan
 from spark_jobs.batches.stage_jobs import StageJobs
 from spark_jobs.notebook.kept_rows import KeptRows
@@ -117,7 +116,7 @@ def judge_events(jobs: StageJobs, plan: BatchPlan, raw: DataFrame) -> JudgedEven
         watermark_us=plan.watermark_us,
         filter_conditions=task.filter_conditions,
     ).write(kept, case.new_ids())
-    decoder = ColumnDecoder(task.rules.contracts, recipe.decoded_fields(everything))
+    decoder = task.rules.contracts.decoder(recipe.decoded_fields(everything))
     decoded = decoder.decode(rows.column(named.VALUE).chunk(0)).columns
     return JudgedEvents(
         places=jobs.places,

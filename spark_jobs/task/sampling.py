@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.event_contracts import EventContracts
-from schemas.formats.avro.column_decoder import ColumnDecoder
 from schemas.pipeline.checks.names import RESERVED_PREFIX
 from schemas.pipeline.definition import Pipeline
 from schemas.pipeline.redaction import Redaction
@@ -251,7 +250,7 @@ def _event_texts(
     wanted = tuple(n for n in sampling.fields if n not in redaction.columns)
     taken = pa.array(rows)
     payloads = table.column(named.VALUE).chunk(0).take(taken)
-    decoded = ColumnDecoder(contracts, wanted).decode(payloads).columns
+    decoded = contracts.decoder(wanted).decode(payloads).columns
     texts = {name: _texts(redaction, name, column) for name, column in decoded.items()}
     known = {name for columns in sampling.steps.values() for name in columns}
     others = known - set(sampling.fields) - redaction.columns

@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
-from schemas.formats.avro.column_decoder import ColumnDecoder
 from schemas.pipeline.events.reported import Reported
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.branch_names import HOME
@@ -204,7 +203,7 @@ class StageTask:
 
     def decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
         """Add the events' fields; tell which rows are events of a contract."""
-        decoder = ColumnDecoder(self.rules.contracts, self.decoded_fields)
+        decoder = self.rules.contracts.decoder(self.decoded_fields)
         decoded = decoder.decode(table.column(named.VALUE).chunk(0))
         for name, column in decoded.columns.items():
             table = table.append_column(name, column)

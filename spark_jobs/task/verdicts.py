@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 from schemas.codec import diagnose
 from schemas.errors import DecodeError, ReasonCode
 from schemas.event_contracts import EventContracts
-from schemas.formats.avro.wire_format import HEADER_BYTES, split
 from schemas.payload_report import readable_field
 from sinks.postgres.outputs.output import Output
 from sinks.postgres.outputs.window_table import WindowTable
@@ -553,10 +552,7 @@ def _each(chosen: BoolArray, detail: str) -> Iterator[tuple[int, str]]:
 
 def _read_id(payload: bytes, rules: Rules) -> object | None:
     assert rules.id_field is not None
-    if len(payload) < HEADER_BYTES:
-        return None
-    writer = rules.contracts.writers[split(payload)[0]]
-    return readable_field(payload, writer, rules.id_field)
+    return readable_field(payload, rules.contracts.writers, rules.id_field)
 
 
 def _positions(events: ClassifiedEvents) -> list[tuple[int, int]]:

@@ -1,8 +1,8 @@
 """Decode a whole batch of framed payloads to columns, as strictly as a single one.
 
-The decoder tells of a hundred thousand payloads what ``codec.decode`` tells of one, in
+The decoder tells of a hundred thousand payloads what ``Avro.decode`` tells of one, in
 a thousandth of the time: which of them are events, and what their fields hold.
-``codec.diagnose`` says why a single payload is not an event.
+``Avro.diagnose`` says why a single payload is not an event.
 """
 
 from __future__ import annotations
@@ -10,19 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from schemas.contract import Contract
-from schemas.event_contracts import EventContract, EventContracts
 from schemas.formats.avro.byte_cursor import BoolArray, ByteCursor, Content, I64Array
 from schemas.formats.avro.column_values import (
     Fill,
-    arrow_type,
     compile_fill,
     fill_default,
-    is_flat,
     make_column,
     with_nulls,
 )
@@ -35,27 +32,16 @@ from schemas.formats.avro.column_walk import (
 )
 from schemas.formats.avro.compatibility import find_source
 from schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from schemas.formats.decoded_columns import DecodedEvents, column_types
 from schemas.schema_tree import RecordField, SchemaNode
+
+if TYPE_CHECKING:
+    from schemas.contract import Contract
+    from schemas.event_contracts import EventContract, EventContracts
 
 _HEADER_MASK = (1 << 8 * HEADER_BYTES) - 1
 _NO_HEADER = -1
 _NO_BYTES = np.zeros(0, dtype=np.uint8)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedEvents:
-    """What a batch of payloads holds.
-
-    Attributes:
-        columns: The wanted fields, by their readers' names. Each column has one row
-            per payload: null if the payload is not an event, if its contract lacks
-            the field, or if the event holds null.
-        is_event: Which payloads are events: those in which ``codec.diagnose`` finds
-            no fault.
-    """
-
-    columns: Mapping[str, pa.Array]
-    is_event: BoolArray
 
 
 class ColumnDecoder:
@@ -68,13 +54,12 @@ class ColumnDecoder:
         """Prepare for all writers of all contracts.
 
         Args:
-            contracts: The contracts by which the events are read, with their writers.
-            wanted: The fields to return, each of a type without parts. The decoder
-                checks all other fields as strictly, but does not return them.
+            contracts: As in ``Format.decoder``, and so is ``wanted``.
+            wanted: The fields to return.
         """
         self._contracts = contracts
         self._wanted = tuple(wanted)
-        self._types = _find_types(contracts, self._wanted)
+        self._types = column_types(contracts, self._wanted)
         self._writers = {
             int.from_bytes(frame(schema_id, b""), "little"): _WriterPlan(
                 one, writer, self._types
@@ -87,18 +72,7 @@ class ColumnDecoder:
         return type(self), (self._contracts, self._wanted)
 
     def decode(self, payloads: pa.Array) -> DecodedEvents:
-        """Decode a batch, whatever its bytes are.
-
-        Work and memory grow with the number of bytes in the payloads, not with the
-        lengths and counts that these claim.
-
-        Args:
-            payloads: Framed payloads, as Kafka delivered them: binary or large binary,
-                with any offset, with or without nulls. Nulls are not events.
-
-        Raises:
-            pa.ArrowInvalid: The texts of one column take over 2 GiB in all.
-        """
+        """Decode a batch of framed payloads; see ``EventDecoder.decode``."""
         rows = len(payloads)
         headers, content, starts, ends = _open(payloads)
         written = [
@@ -244,19 +218,6 @@ def _open(payloads: pa.Array) -> tuple[I64Array, Content, I64Array, I64Array]:
     if not has_header.all():
         headers[~has_header] = _NO_HEADER
     return headers, content, starts, ends
-
-
-def _find_types(
-    contracts: EventContracts, wanted: Sequence[str]
-) -> dict[str, pa.DataType]:
-    """Return the type of each wanted column; all contracts that have it agree."""
-    nodes = {
-        field.name: field.node
-        for one in contracts.each
-        for field in one.contract.tree.fields
-    }
-    assert all(name in nodes and is_flat(nodes[name]) for name in wanted), wanted
-    return {name: arrow_type(nodes[name]) for name in wanted}
 
 
 def _both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:

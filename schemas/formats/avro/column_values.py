@@ -21,43 +21,13 @@ from schemas.formats.avro.column_texts import (
     gather_texts,
 )
 from schemas.formats.avro.column_walk import Reading
+from schemas.formats.decoded_columns import arrow_type
 from schemas.schema_tree import Enumeration, Fixed, Primitive, SchemaNode, item_of
 
 Fill = Callable[[ByteCursor, Reading], pa.Array]
 """Makes a column without nulls; flags rows that hold no value of their type."""
 
 _MICROS_PER_MILLI = 1_000
-_TYPES = {
-    "boolean": pa.bool_(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "uuid": pa.string(),
-    "bytes": pa.binary(),
-    "date": pa.date32(),
-    "timestamp-millis": pa.timestamp("us", tz="UTC"),
-    "timestamp-micros": pa.timestamp("us", tz="UTC"),
-    "local-timestamp-millis": pa.timestamp("us"),
-    "local-timestamp-micros": pa.timestamp("us"),
-}
-
-
-def is_flat(node: SchemaNode) -> bool:
-    """Tell whether a type has no parts, so that it can be a column."""
-    return isinstance(item_of(node), Primitive | Fixed | Enumeration)
-
-
-def arrow_type(node: SchemaNode) -> pa.DataType:
-    """Return the column type for an Avro type without parts."""
-    item = item_of(node)
-    if isinstance(item, Enumeration):
-        return pa.string()
-    assert isinstance(item, Primitive | Fixed), "a type with parts is no column"
-    if item.logical == "decimal":
-        return pa.decimal128(item.precision, item.scale)
-    return pa.binary() if isinstance(item, Fixed) else _TYPES[item.logical or item.kind]
 
 
 def compile_fill(reader: SchemaNode, writer: SchemaNode) -> Fill:

@@ -23,13 +23,13 @@ from schemas.formats.avro.byte_cursor import BoolArray, ByteCursor, I64Array
 from schemas.formats.avro.column_decimals import read_decimals
 from schemas.formats.avro.column_texts import flag_bad_texts, make_spans
 from schemas.formats.avro.strict_walk import (
-    LONG,
-    NUMBER_BOUNDS,
     MalformedError,
     Walker,
     compile_walker,
 )
 from schemas.schema_tree import (
+    LONG,
+    NUMBER_BOUNDS,
     Enumeration,
     Fixed,
     Mapping,

@@ -7,8 +7,10 @@ say which form it is, and what to change.
 from __future__ import annotations
 
 import codecs
+from typing import TYPE_CHECKING
 
-from schemas.contract import Contract
+if TYPE_CHECKING:
+    from schemas.contract import Contract
 
 _BY_REGISTRY = "let the producer's serializer put the schema id in front"
 _BY_KAFKA = "send what is inside, and let Kafka compress it (compression.type)"

@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Callable
 
 from schemas.schema_tree import (
+    NUMBER_BOUNDS,
     Enumeration,
     Fixed,
     Mapping,
@@ -32,23 +33,6 @@ from schemas.schema_tree import (
 
 INT_BYTES_MAX = 5
 LONG_BYTES_MAX = 10
-
-# The years 0001 to 9999 in each unit, both ends included.
-DAYS = (-719_162, 2_932_896)
-MILLIS = (-62_135_596_800_000, 253_402_300_799_999)
-MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
-INT = (-(1 << 31), (1 << 31) - 1)
-LONG = (-(1 << 63), (1 << 63) - 1)
-
-NUMBER_BOUNDS = {
-    "int": INT,
-    "long": LONG,
-    "date": DAYS,
-    "timestamp-millis": MILLIS,
-    "local-timestamp-millis": MILLIS,
-    "timestamp-micros": MICROS,
-    "local-timestamp-micros": MICROS,
-}
 
 Walker = Callable[[bytes, int], int]
 """Takes the payload and where a value starts; returns where it ends."""

@@ -22,7 +22,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from schemas.codec import EventRecord, encode
 from schemas.contract import load_contract
 from schemas.event_contracts import EventContract, EventContracts
-from schemas.formats.avro.column_decoder import ColumnDecoder
 from schemas.pipeline import (
     AppendOutput,
     Fixed,
@@ -312,9 +311,7 @@ def _judged(
     recipe = EventFrameRecipe(pipeline=pipeline, contracts=contracts)
     built = recipe.build(raw, [], SourcePlaces(("t",)))
     table = recipe.for_tasks(built, ()).toArrow().combine_chunks()
-    decoded = ColumnDecoder(contracts, ("id", "at")).decode(
-        table.column(named.VALUE).chunk(0)
-    )
+    decoded = contracts.decoder(("id", "at")).decode(table.column(named.VALUE).chunk(0))
     table = table.append_column(named.EVENT_ID, decoded.columns["id"])
     table = table.append_column(named.EVENT_TIME, decoded.columns["at"])
     judged_by = Rules(

@@ -14,7 +14,6 @@ import pytest
 from schemas.codec import EventRecord, decode, encode
 from schemas.contract import Contract, load_contract
 from schemas.event_contracts import EventContract, EventContracts
-from schemas.formats.avro.column_decoder import ColumnDecoder
 from schemas.pipeline.checks.durations import in_microseconds
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.window_columns import LatePolicy
@@ -131,7 +130,7 @@ def _decide(
 ) -> Case:
     """Try the verdicts of some steps; IDs are new but for those in the answer."""
     payloads = table.column(named.VALUE).chunk(0)
-    decoded = ColumnDecoder(rules.contracts, ()).decode(payloads)
+    decoded = rules.contracts.decoder(()).decode(payloads)
     ids = table.column(named.EVENT_ID).to_pylist()
 
     def ask(key: bytes, asked: Candidates) -> ClaimAnswer:

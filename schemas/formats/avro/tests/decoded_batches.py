@@ -15,9 +15,10 @@ import pyarrow as pa
 from schemas.codec import diagnose
 from schemas.contract import Contract
 from schemas.event_contracts import EventContract, EventContracts
-from schemas.formats.avro.column_decoder import ColumnDecoder, DecodedEvents
+from schemas.formats.avro.column_decoder import ColumnDecoder
 from schemas.formats.avro.tests.made_payloads import encoded_number
 from schemas.formats.avro.wire_format import frame, split
+from schemas.formats.decoded_columns import DecodedEvents
 from schemas.tests.strategies import (
     CHANGES,
     EvolvedContracts,

@@ -12,11 +12,11 @@ from random import Random
 
 from schemas.formats.avro.strict_walk import (
     INT_BYTES_MAX,
-    LONG,
     LONG_BYTES_MAX,
-    NUMBER_BOUNDS,
 )
 from schemas.schema_tree import (
+    LONG,
+    NUMBER_BOUNDS,
     Enumeration,
     Fixed,
     Mapping,

@@ -1,0 +1,93 @@
+"""The columns that a format's decoder makes of a whole batch of payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from schemas.event_contracts import EventContracts
+from schemas.schema_tree import Enumeration, Fixed, Primitive, SchemaNode, item_of
+
+_TYPES = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "uuid": pa.string(),
+    "bytes": pa.binary(),
+    "date": pa.date32(),
+    "timestamp-millis": pa.timestamp("us", tz="UTC"),
+    "timestamp-micros": pa.timestamp("us", tz="UTC"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedEvents:
+    """What a batch of payloads holds.
+
+    Attributes:
+        columns: The wanted fields, by their readers' names. Each column has one row
+            per payload: null if the payload is not an event, if its contract lacks
+            the field, or if the event holds null.
+        is_event: Which payloads are events: those in which ``Format.diagnose`` finds
+            no fault.
+    """
+
+    columns: Mapping[str, pa.Array]
+    is_event: npt.NDArray[np.bool_]
+
+
+class EventDecoder(Protocol):
+    """Decodes the events of one pipeline; it can be pickled."""
+
+    def decode(self, payloads: pa.Array) -> DecodedEvents:
+        """Decode a batch, whatever its bytes are.
+
+        Work and memory grow with the number of bytes in the payloads, not with the
+        lengths and counts that these claim.
+
+        Args:
+            payloads: The payloads as Kafka delivered them: binary or large binary,
+                with any offset, with or without nulls. Nulls are not events.
+
+        Raises:
+            pa.ArrowInvalid: The texts of one column take over 2 GiB in all.
+        """
+
+
+def is_flat(node: SchemaNode) -> bool:
+    """Tell whether a type has no parts, so that it can be a column."""
+    return isinstance(item_of(node), Primitive | Fixed | Enumeration)
+
+
+def arrow_type(node: SchemaNode) -> pa.DataType:
+    """Return the column type for a type without parts."""
+    item = item_of(node)
+    if isinstance(item, Enumeration):
+        return pa.string()
+    assert isinstance(item, Primitive | Fixed), "a type with parts is no column"
+    if item.logical == "decimal":
+        return pa.decimal128(item.precision, item.scale)
+    return pa.binary() if isinstance(item, Fixed) else _TYPES[item.logical or item.kind]
+
+
+def column_types(
+    contracts: EventContracts, wanted: Collection[str]
+) -> dict[str, pa.DataType]:
+    """Return the type of each wanted column; all contracts that have it agree."""
+    nodes = {
+        field.name: field.node
+        for one in contracts.each
+        for field in one.contract.tree.fields
+    }
+    assert all(name in nodes and is_flat(nodes[name]) for name in wanted), wanted
+    return {name: arrow_type(nodes[name]) for name in wanted}

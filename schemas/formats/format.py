@@ -1,0 +1,182 @@
+"""The interface of a value format: all that the rest of the project knows of one.
+
+A format gives meaning to the bytes of Kafka values, by a contract. Each lives in a
+module or package beside this one, and ``known_formats`` lists them. What a format's
+decoder of whole batches returns is in ``decoded_columns``, because it needs Arrow.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, ClassVar
+
+from schemas.errors import DecodeError
+from schemas.schema_tree import Record
+
+if TYPE_CHECKING:
+    from schemas.contract import Contract
+    from schemas.event_contracts import EventContracts
+    from schemas.formats.decoded_columns import EventDecoder
+
+SCHEMA_ID_MAX = (1 << 31) - 1
+
+EventRecord = dict[str, object]
+"""An event's fields as Python values: those that ``record_check`` accepts."""
+
+Damage = Callable[[bytes, "Contract", Random], bytes]
+"""Makes of an event's payload one that is no event, differently each time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """What the file of a contract says.
+
+    Attributes:
+        text: The schema in canonical form: equal texts mean the same.
+        tree: The types of the event's fields.
+        schema_id: The id that a registry has assigned; None if the file names none.
+    """
+
+    text: str
+    tree: Record
+    schema_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunField:
+    """A field of a payload that need not be an event.
+
+    Attributes:
+        from_byte: The place in the payload where the field begins.
+        until_byte: The place where the next field begins.
+        value: The field's value.
+    """
+
+    from_byte: int
+    until_byte: int
+    value: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunEvent:
+    """The part of a payload that can be read.
+
+    Attributes:
+        fields: The writer's fields up to the first that cannot be read, in their order.
+        failed_at: The place where that field begins; None if all fields can be read.
+    """
+
+    fields: tuple[BegunField, ...]
+    failed_at: int | None
+
+
+class Format(ABC):
+    """A value format. It has no state, so it compares equal to its unpickled copies.
+
+    A payload is a Kafka value; None is a tombstone. ``writers`` are the contracts that
+    may have written a payload, by schema id. No payload makes a method raise anything
+    but ``DecodeError``.
+
+    Attributes:
+        suffix: The ending of a contract's file, such as ``.avsc``.
+        names_writers: Whether a payload holds its writer's schema id. If not, a
+            pipeline reads one contract only, by itself and no other version.
+        media_type: The media type of a request's body with one value, without a schema
+            id.
+        damages: The faults that ``emit --poison`` can put into payloads, by name.
+    """
+
+    suffix: ClassVar[str]
+    names_writers: ClassVar[bool]
+    media_type: ClassVar[str]
+    damages: ClassVar[Mapping[str, Damage]]
+
+    @abstractmethod
+    def read_schema(self, content: bytes, path: Path) -> Schema:
+        """Read the file of a contract; ``path`` is for messages.
+
+        Raises:
+            ContractError: It is not a schema, or a payload of it could kill a decoder;
+                the error has all problems of the file.
+        """
+
+    @abstractmethod
+    def find_incompatibilities(self, reader: Record, writer: Record) -> list[str]:
+        """List why a reader cannot read a writer's events; empty if it can."""
+
+    @abstractmethod
+    def encode(self, contract: Contract, record: EventRecord) -> bytes:
+        """Write one record as a payload.
+
+        Raises:
+            EncodeError: The record does not fit; the error names the field.
+        """
+
+    @abstractmethod
+    def decode(
+        self, payload: bytes | None, writers: Mapping[int, Contract]
+    ) -> EventRecord:
+        """Read one payload as its writer wrote it: what ``encode`` was given.
+
+        Raises:
+            DecodeError: The payload is not an event.
+        """
+
+    def diagnose(
+        self, payload: bytes | None, writers: Mapping[int, Contract]
+    ) -> DecodeError | None:
+        """Say why a payload is not an event, for its dead letter; None if it is one."""
+        try:
+            self.decode(payload, writers)
+        except DecodeError as exc:
+            return exc
+        return None
+
+    def decode_body(self, body: bytes, contract: Contract) -> EventRecord:
+        """Read a request's body of the format's media type.
+
+        Raises:
+            DecodeError: The body is not an event.
+        """
+        return self.decode(body, {contract.schema_id: contract})
+
+    def schema_id(self, payload: bytes | None) -> int | None:
+        """Return the schema id that a payload holds; None if it holds none."""
+        del payload
+        return None
+
+    @abstractmethod
+    def read_begun(self, payload: bytes, writer: Contract) -> BegunEvent:
+        """Read a payload as far as it goes; bytes behind the last field are ignored."""
+
+    @abstractmethod
+    def decoder(
+        self, contracts: EventContracts, wanted: Collection[str]
+    ) -> EventDecoder:
+        """Compile contracts to the decoder of whole batches.
+
+        Args:
+            contracts: The contracts by which the events are read, with their writers.
+            wanted: The fields to return, each of a type without parts. The decoder
+                checks all other fields as strictly, but does not return them.
+        """
+
+    def spark_expression(
+        self, contract: Contract, writers: Mapping[int, Contract], column: str
+    ) -> str | None:
+        """Return how Spark decodes a column of payloads to structs, as Spark SQL.
+
+        A struct has the contract's fields; it is null if no writer of the contract
+        wrote the payload. Spark may be more lenient than the decoder, which decides
+        what is an event.
+
+        Returns:
+            None if Spark cannot. Then it gets the columns from the decoder, and the
+            contract has only fields without parts.
+        """
+        del contract, writers, column
+        return None

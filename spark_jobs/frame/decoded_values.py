@@ -1,0 +1,113 @@
+"""Decode payloads for the JVM, which needs an event's fields to compute with them.
+
+Spark decodes a format that it can (``Format.spark_expression``). It gets the columns of
+any other format from the format's decoder, as tasks do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from schemas.event_contracts import EventContracts
+from schemas.formats.decoded_columns import column_types
+from spark_jobs.source.event_columns import UNDECODED, VALUE
+
+
+def with_fields(rows: DataFrame, contracts: EventContracts) -> DataFrame:
+    """Add the fields of events, and whether a payload is surely no event.
+
+    Args:
+        rows: Rows with the column ``VALUE``, and no column with the name of a field.
+        contracts: The contracts by which the payloads are read.
+
+    Returns:
+        The rows with all fields of the contracts, and with the column ``UNDECODED``.
+        A field is null, or has any value, if the payload is no event.
+    """
+    expressions = [
+        one.contract.format.spark_expression(one.contract, one.writers, VALUE)
+        for one in contracts.each
+    ]
+    decoded = {
+        f"tallyweir_event_{number}": F.expr(expression)
+        for number, expression in enumerate(expressions)
+        if expression is not None
+    }
+    if len(decoded) < len(expressions):
+        return _with_fields_by_decoder(rows, contracts)
+    events = rows.select("*", *(event.alias(name) for name, event in decoded.items()))
+    return events.select(
+        *rows.columns,
+        *_field_columns(contracts, list(decoded)),
+        _is_undecoded(contracts, list(decoded)).alias(UNDECODED),
+    )
+
+
+def _with_fields_by_decoder(rows: DataFrame, contracts: EventContracts) -> DataFrame:
+    names = [field.name for field in contracts.fields]
+    added = pa.schema({**column_types(contracts, names), UNDECODED: pa.bool_()})
+    fields = from_arrow_schema(added, prefer_timestamp_ntz=True).fields
+    schema = StructType([*rows.schema.fields, *fields])
+    return rows.mapInArrow(_AddFields(contracts, names), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _AddFields:
+    """The work of a task; Spark sends it to the executors."""
+
+    contracts: EventContracts
+    names: Sequence[str]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        decoder = self.contracts.decoder(self.names)
+        for batch in batches:
+            decoded = decoder.decode(batch.column(VALUE))
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            undecoded = pc.invert(pa.array(decoded.is_event))
+            yield pa.RecordBatch.from_pydict(
+                {**columns, **decoded.columns, UNDECODED: undecoded}
+            )
+
+
+def _field_columns(contracts: EventContracts, decoded: Sequence[str]) -> list[Column]:
+    """Take each field from the contract that wrote the event.
+
+    Args:
+        contracts: The contracts by which the events are read.
+        decoded: The column of each contract; all but one are null.
+    """
+    columns = []
+    for field in contracts.fields:
+        found = [
+            F.col(column).getField(field.name)
+            for column, one in zip(decoded, contracts.each, strict=True)
+            if field.name in one.names
+        ]
+        value = F.coalesce(*found) if len(found) > 1 else found[0]
+        columns.append(value.alias(field.name))
+    return columns
+
+
+def _is_undecoded(contracts: EventContracts, decoded: Sequence[str]) -> Column:
+    """Tell whether no contract's column holds an event.
+
+    Then each contract's first required field is null. If a contract has no required
+    field, the result is always false.
+    """
+    lacks = []
+    for column, one in zip(decoded, contracts.each, strict=True):
+        required = [field for field in one.contract.fields if not field.nullable]
+        if not required:
+            return F.lit(False)  # noqa: FBT003 - a value
+        lacks.append(F.col(column).getField(required[0].name).isNull())
+    return reduce(and_, lacks)
