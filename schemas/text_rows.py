@@ -9,15 +9,16 @@ otherwise always be null.
 from __future__ import annotations
 
 import csv
-import datetime as dt
 import json
 import re
 from collections.abc import Callable, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import InvalidOperation
 from typing import NoReturn
 
-from schemas.codec import EventRecord
 from schemas.contract import Contract, ContractField
+from schemas.formats.format import EventRecord
+from schemas.json_records import PARSERS as TEXT_PARSERS
+from schemas.json_records import UnreadableTextError, compile_reader
 
 Parse = Callable[[str], object]
 
@@ -105,12 +106,8 @@ class JsonRows:
 
     def __init__(self, contract: Contract) -> None:
         self._contract = contract
-        self._fields = {field.name: field for field in contract.fields}
-        self._parsers = {
-            field.name: _PARSERS[_family(field.type)]
-            for field in contract.fields
-            if _family(field.type) in _TEXT_IN_JSON
-        }
+        self._names = {field.name for field in contract.fields}
+        self._read = compile_reader(contract)
 
     def read_text(self, text: str) -> EventRecord:
         """Make a record of one line of JSON.
@@ -124,15 +121,13 @@ class JsonRows:
             raise RowError("INPUT_MALFORMED", f"not JSON ({exc})") from exc
         if not isinstance(row, dict):
             raise RowError("INPUT_MALFORMED", "not a JSON object")
-        unknown = sorted(row.keys() - self._fields.keys())
+        unknown = sorted(row.keys() - self._names)
         if unknown:
             _refuse_unknown(self._contract, unknown[0])
-        return {
-            name: _parse(self._fields[name], value, self._parsers[name])
-            if isinstance(value, str) and name in self._parsers
-            else value
-            for name, value in row.items()
-        }
+        try:
+            return self._read(row)
+        except UnreadableTextError as exc:
+            raise RowError("INPUT_VALUE", f"column {exc.at}: {exc.saw}") from None
 
 
 def _cell_parser(field: ContractField) -> Parse:
@@ -190,20 +185,6 @@ def _boolean(cell: str) -> bool:
     return word == "true"
 
 
-def _instant(cell: str) -> dt.datetime:
-    moment = dt.datetime.fromisoformat(cell)
-    if moment.tzinfo is None:
-        raise ValueError(cell)
-    return moment
-
-
-def _local(cell: str) -> dt.datetime:
-    moment = dt.datetime.fromisoformat(cell)
-    if moment.tzinfo is not None:
-        raise ValueError(cell)
-    return moment
-
-
 _PARSERS: dict[str, Parse] = {
     "boolean": _boolean,
     "int": _whole,
@@ -213,18 +194,5 @@ _PARSERS: dict[str, Parse] = {
     "string": str,
     "uuid": str,
     "enum": str,
-    "date": dt.date.fromisoformat,
-    "timestamp-millis": _instant,
-    "timestamp-micros": _instant,
-    "local-timestamp-millis": _local,
-    "local-timestamp-micros": _local,
-    "decimal": Decimal,
-}
-_TEXT_IN_JSON = {
-    "date",
-    "timestamp-millis",
-    "timestamp-micros",
-    "local-timestamp-millis",
-    "local-timestamp-micros",
-    "decimal",
+    **{kind: parse for kind, parse in TEXT_PARSERS.items() if kind != "bytes"},
 }

@@ -9,7 +9,7 @@ it looks at the body, and it sets a limit on everything that could grow.
 - ``event_endpoint``: ``POST /v1/events/{topic}``, from the headers to the answer.
 - ``request_head``, ``request_body``: the headers that matter, and bodies within limits.
 - ``api_keys``, ``key_file``: who sends, and what a producer may do.
-- ``strict_json``, ``json_records``, ``event_forms``: bodies as records of a contract.
+- ``strict_json``, ``event_forms``: bodies as records of a contract.
 - ``event_ids``: the producer's ID, and which producer it belongs to.
 - ``served_topics``: what the pipeline files say about a topic.
 - ``kafka_sender``: sends messages to Kafka, and returns the broker's reports.

@@ -9,7 +9,7 @@ from pathlib import Path
 from schemas.codec import EventRecord, encode
 from schemas.contract import Contract, load_contract
 from schemas.errors import DecodeError, EncodeError
-from services.ingest.json_records import compile_reader, misfit
+from schemas.json_records import UnreadableTextError, compile_reader
 from services.process.refusals import RefusedError
 from services.produce.source_section import SourceSection, read_source_section
 from sinks.protocol.errors import ConfigurationError
@@ -26,15 +26,29 @@ class ServedTopic:
         name: The topic's name.
         section: The source section of the pipeline file.
         contract: The contract by which events are checked and encoded.
-        read_json: Makes a record of a parsed JSON object; raises ``RefusedError``.
+        record_of: Makes a record of a parsed JSON object.
         id_field_type: The type of the field that holds the ID; None if a header does.
     """
 
     name: str
     section: SourceSection
     contract: Contract
-    read_json: Callable[[object], EventRecord] = field(repr=False)
+    record_of: Callable[[dict[str, object]], EventRecord] = field(repr=False)
     id_field_type: str | None
+
+    def read_json(self, value: object) -> EventRecord:
+        """Make a record of a parsed JSON value.
+
+        Raises:
+            RefusedError: ``RECORD_MISFIT``: it is not an object, or a text in it does
+                not read as its field's type.
+        """
+        if not isinstance(value, dict):
+            raise self._misfit(f"an event is an object, not {_kind(value)}")
+        try:
+            return self.record_of(value)
+        except UnreadableTextError as exc:
+            raise self._misfit(f"field {exc.at}: {exc.saw}") from exc
 
     def read_body(self, body: bytes) -> EventRecord:
         """Read one value of the contract's format, strictly and up to its last byte.
@@ -45,7 +59,7 @@ class ServedTopic:
         try:
             return self.contract.format.decode_body(body, self.contract)
         except DecodeError as exc:
-            raise misfit(self.contract.reference, str(exc)) from exc
+            raise self._misfit(str(exc)) from exc
 
     def encode(self, record: EventRecord) -> bytes:
         """Write a record in the pipeline's wire format.
@@ -57,7 +71,21 @@ class ServedTopic:
             return encode(self.contract, record)
         except EncodeError as exc:
             saw = exc.saw.partition(": ")[2].rstrip(".")
-            raise misfit(self.contract.reference, saw) from exc
+            raise self._misfit(saw) from exc
+
+    def _misfit(self, saw: str) -> RefusedError:
+        return RefusedError(
+            "RECORD_MISFIT",
+            status=422,
+            saw=f"The event is no {self.contract.reference}: {saw}.",
+            why="A pipeline could not read it as it was meant.",
+            fix="Correct the event.",
+        )
+
+
+def _kind(value: object) -> str:
+    names = {list: "an array", str: "a text", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
 
 
 def read_served_topics(pipelines: Iterable[Path]) -> dict[str, ServedTopic]:
@@ -126,7 +154,7 @@ def _serve(name: str, section: SourceSection, contract: Contract) -> ServedTopic
         name=name,
         section=section,
         contract=contract,
-        read_json=compile_reader(contract),
+        record_of=compile_reader(contract),
         id_field_type=id_field_type,
     )
 

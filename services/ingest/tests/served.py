@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schemas.contract import Contract, load_contract
-from services.ingest.json_records import compile_reader
+from schemas.json_records import compile_reader
 from services.ingest.served_topics import ServedTopic
 from services.produce.source_section import SourceSection
 
@@ -19,7 +19,7 @@ def serve(event_id: str, contract: Contract = PAGE_VIEW) -> ServedTopic:
             topics=("views",), schemas=(contract.reference,), event_id=event_id
         ),
         contract=contract,
-        read_json=compile_reader(contract),
+        record_of=compile_reader(contract),
         id_field_type=types.get(event_id),
     )
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from services.ingest.served_topics import read_served_topics
+from services.ingest.tests.served import BY_FIELD
+from services.process.refusals import RefusedError
 from sinks.protocol.errors import ConfigurationError
 
 _SOURCE = """
@@ -55,3 +57,11 @@ def test_two_files_agree_on_a_topic_or_are_refused(tmp_path: Path) -> None:
         read_served_topics([one, other])
     assert "TOPIC_CONTRADICTION" == caught.value.code
     assert "us as order.v1" in caught.value.saw
+
+
+@pytest.mark.parametrize("value", [None, 1, 1.5, True, "x", []])
+def test_an_event_is_an_object(value: object) -> None:
+    """Nothing else is."""
+    with pytest.raises(RefusedError, match="an event is an object") as caught:
+        BY_FIELD.read_json(value)
+    assert caught.value.code == "RECORD_MISFIT"

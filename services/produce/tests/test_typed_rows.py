@@ -67,6 +67,26 @@ def test_an_empty_cell_is_null_where_null_is_allowed() -> None:
     assert (record["id"], record["price"], record["note"]) == ("", None, None)
 
 
+def test_texts_within_arrays_and_bytes_take_the_contracts_types_too() -> None:
+    """A line means the same as the same JSON sent over HTTP."""
+    days = {"type": "array", "items": {"type": "int", "logicalType": "date"}}
+    contract = contract_of(
+        {
+            "type": "record",
+            "name": "R",
+            "fields": [
+                {"name": "days", "type": days},
+                {"name": "raw", "type": "bytes"},
+            ],
+        }
+    )
+    good, bad = '{"days": ["2026-01-02"], "raw": "AAE="}', '{"days": ["x"], "raw": ""}'
+    (record,) = rows(good, "jsonl", contract)
+    assert record == {"days": [dt.date(2026, 1, 2)], "raw": b"\0\1"}
+    with pytest.raises(ConfigurationError, match=r"column days\[\]: 'x' is no date"):
+        list(rows(bad, "jsonl", contract))
+
+
 def test_json_lines_take_the_contracts_types() -> None:
     """JSON lacks instants and decimals; they come as text."""
     line = (

@@ -2,7 +2,7 @@
 
 Dates and instants are ISO 8601 (an instant with its offset), decimals are texts, and
 bytes are base64. Whole numbers for instants and dates count in the contract's unit. All
-other values pass through unchanged; the codec decides whether they fit.
+other values pass through unchanged; the encoder decides whether they fit.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
-from schemas.codec import EventRecord
 from schemas.contract import Contract
+from schemas.formats.format import EventRecord
 from schemas.schema_tree import (
     Enumeration,
     Fixed,
@@ -23,51 +23,35 @@ from schemas.schema_tree import (
     Record,
     SchemaNode,
     Sequence,
+    describe,
 )
-from services.process.refusals import RefusedError
 
 Convert = Callable[[object], object]
 
+_SHOWN = 60
 
-def compile_reader(contract: Contract) -> Callable[[object], EventRecord]:
+
+class UnreadableTextError(Exception):
+    """A text does not read as its field's type.
+
+    Attributes:
+        at: The field's path.
+        saw: The text and the type, without the field's path.
+    """
+
+    def __init__(self, at: str, text: str, kind: str) -> None:
+        super().__init__(at, text, kind)
+        self.at = at
+        self.saw = f"{text[:_SHOWN]!r} is no {kind}"
+
+
+def compile_reader(contract: Contract) -> Callable[[dict[str, object]], EventRecord]:
     """Build the function that makes a record of a parsed JSON object.
 
-    It raises ``RefusedError`` (``RECORD_MISFIT``) for a value that is not an object, or
-    for a text that does not read as its field's type.
+    It raises ``UnreadableTextError``.
     """
     members = _members(contract.tree, "")
-
-    def read(value: object) -> EventRecord:
-        if not isinstance(value, dict):
-            raise misfit(
-                contract.reference, f"an event is an object, not {_kind(value)}"
-            )
-        try:
-            return _convert_members(value, members)
-        except _UnreadableTextError as exc:
-            raise misfit(contract.reference, str(exc)) from exc
-
-    return read
-
-
-def misfit(reference: str, saw: str) -> RefusedError:
-    """Say that an event does not fit its contract."""
-    return RefusedError(
-        "RECORD_MISFIT",
-        status=422,
-        saw=f"The event is no {reference}: {saw}.",
-        why="A pipeline could not read it as it was meant.",
-        fix="Correct the event.",
-    )
-
-
-class _UnreadableTextError(Exception):
-    """A text does not read as its field's type."""
-
-
-def _kind(value: object) -> str:
-    names = {list: "an array", str: "a text", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
+    return lambda value: _convert_members(value, members)
 
 
 def _members(node: Record, at: str) -> dict[str, Convert]:
@@ -107,8 +91,8 @@ def _compile(node: SchemaNode, at: str) -> Convert | None:
             return None
         case Primitive() | Fixed():
             kind = node.logical or ("bytes" if isinstance(node, Fixed) else node.kind)
-            parse = _PARSERS.get(kind)
-            return parse and _text_as(parse, kind, at)
+            parse = PARSERS.get(kind)
+            return parse and _text_as(parse, describe(node), at)
 
 
 def _each_item(convert: Convert) -> Convert:
@@ -138,9 +122,7 @@ def _text_as(parse: Callable[[str], object], kind: str, at: str) -> Convert:
         try:
             return parse(value)
         except (ValueError, InvalidOperation) as exc:
-            raise _UnreadableTextError(
-                f"field {at}: {value[:40]!r} is no {kind}"
-            ) from exc
+            raise UnreadableTextError(at, value, kind) from exc
 
     return convert
 
@@ -149,7 +131,7 @@ def _instant(text: str) -> dt.datetime:
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(text)
-    # Convert to UTC now: an offset may lead out of the years that the codec can write.
+    # Convert to UTC now: an offset may lead out of the years that a record may have.
     try:
         return moment.astimezone(dt.UTC)
     except OverflowError as exc:
@@ -167,7 +149,8 @@ def _base64(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-_PARSERS: dict[str, Callable[[str], object]] = {
+#: How the text of each type reads that JSON lacks.
+PARSERS: dict[str, Callable[[str], object]] = {
     "date": dt.date.fromisoformat,
     "timestamp-millis": _instant,
     "timestamp-micros": _instant,
