@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from integration_tests.harness.driver_process import DriverProcess
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.line_format import Lines
 from integration_tests.harness.readings import NOON
+from integration_tests.harness.watched_driver import WatchedDriver
 from schemas.contract import load_contract
+from schemas.errors import ContractError
+from schemas.event_contracts import load_event_contracts
 from schemas.formats.known_formats import FORMATS
+from services.ingest.event_forms import read_events
+from services.ingest.request_head import RequestHead
+from services.ingest.scoped_ids import NamedEvent
+from services.ingest.served_topics import read_served_topics
 from services.operate.redrive.letter_report import letter_json
 from services.produce.emit import emit, plan_faults
 from services.produce.faults import FaultRates
@@ -56,7 +63,7 @@ class _World(DriverWorld):
 
     def run(self, *arguments: str) -> None:
         """Run a driver until it has read the topic, or do a batch run."""
-        with DriverProcess(
+        with WatchedDriver(
             self.pipeline_file,
             kafka_bootstrap=self.topic.bootstrap,
             home_dsn=self.home_dsn,
@@ -84,6 +91,27 @@ class _World(DriverWorld):
     def readings(self) -> list[tuple[object, ...]]:
         """Return the rows of the table."""
         return self.fetch("SELECT event_id, at, amount, site FROM readings ORDER BY 1")
+
+
+def test_requests_may_hold_values_of_a_new_format(tmp_path: Path) -> None:
+    """The body is what Kafka gets, as nothing in it names the contract."""
+    (tmp_path / "reading.v1.lines").write_text(_FIELDS)
+    file = tmp_path / "readings.yaml"
+    file.write_text(textwrap.dedent(_PIPELINE).format(topic="readings"))
+    head = RequestHead.read([(b"content-type", Lines.media_type.encode())])
+    topic = read_served_topics([file])["readings"]
+    body = b"a|2024-05-01 12:00:00+00:00|1|"
+    (event,) = read_events(topic, "", head, head.media_type(), body).events
+    assert isinstance(event, NamedEvent)
+    assert event.payload == body
+
+
+def test_contracts_that_no_payload_names_are_not_read_together(tmp_path: Path) -> None:
+    """Nothing would say which of them wrote a line."""
+    for name in ("a.v1.lines", "b.v1.lines"):
+        (tmp_path / name).write_text(_FIELDS)
+    with pytest.raises(ContractError, match="CONTRACTS_DIFFER"):
+        load_event_contracts(["a.v1.lines", "b.v1.lines"], tmp_path)
 
 
 def _records(count: int, **fields: object) -> Iterator[dict[str, object]]:
