@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from schemas.pipeline.checks.problems import Path, PipelineError, Problem, gathering
 
+#: Code of a key that a mapping has twice.
+DUPLICATE_KEY = "PIPELINE_DUPLICATE_KEY"
+
 
 @dataclass(slots=True, kw_only=True)
 class Report:
@@ -35,7 +38,9 @@ class Report:
             problems: Problems of a part.
             in_file: Turns a path in the part into the path in the file.
         """
-        wrong = {problem.at for problem, _ in self._found}
+        # A key that is there twice says nothing of the value that counts.
+        told = (problem for problem, _ in self._found)
+        wrong = {one.at for one in told if one.code != DUPLICATE_KEY}
         for problem in problems:
             at = in_file(problem.at)
             if at not in wrong:

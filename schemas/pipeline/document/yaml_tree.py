@@ -16,7 +16,7 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from schemas.pipeline.checks.problems import Path, PipelineError, Problem
-from schemas.pipeline.document.problem_report import Report
+from schemas.pipeline.document.problem_report import DUPLICATE_KEY, Report
 
 FILE_BYTES_MAX = 1_000_000
 DEPTH_MAX = 16
@@ -148,7 +148,7 @@ def _read_map(node: MappingNode, at: Path, report: Report) -> YamlMap:
         inside = (*at, name)
         if name in values:
             problem = Problem(
-                code="PIPELINE_DUPLICATE_KEY",
+                code=DUPLICATE_KEY,
                 at=inside,
                 saw=f"The key {name!r} is also on line {report.lines[inside]}.",
                 why="Only one of them could count.",

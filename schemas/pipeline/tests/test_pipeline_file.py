@@ -403,6 +403,17 @@ def test_one_mistake_hides_no_other(tmp_path: Path) -> None:
     ]
 
 
+def test_a_key_that_is_there_twice_hides_no_mistake_in_its_value(
+    tmp_path: Path,
+) -> None:
+    """The first value counts, and is checked."""
+    text = VALID.replace("2 hours", "2 hours\nfilter: orign = 'x'\nfilter: true = true")
+    assert [(line, code) for line, code, _ in _problems(tmp_path, text)] == [
+        (8, "PIPELINE_UNKNOWN_COLUMN"),
+        (9, "PIPELINE_DUPLICATE_KEY"),
+    ]
+
+
 def test_an_output_of_wrong_aggregates_is_checked_for_the_rest(tmp_path: Path) -> None:
     """Its columns, and those of the lookups before it."""
     text = VALID.replace("count(*)", "counts(*)").replace("[origin]", "[orign]")
