@@ -26,7 +26,8 @@ from sinks.postgres.server.branch_names import HOME, database_of, staged_for
 from sinks.postgres.server.columns import Column
 from sinks.postgres.server.connection import connect
 from sinks.postgres.server.naming import TableNames, staging_table
-from sinks.postgres.staging.staging_tables import StagingWriter, staging_tables
+from sinks.postgres.staging.staging_tables import staging_tables
+from sinks.postgres.staging.staging_writer import StagingWriter
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import TopicPartition

@@ -22,7 +22,7 @@ from sinks.postgres.schema.migrations import migrate
 from sinks.postgres.server.connection import connect
 from sinks.postgres.server.naming import TableNames
 from sinks.postgres.staging.attempt_register import ATTEMPTS
-from sinks.postgres.staging.staging_tables import StagingWriter
+from sinks.postgres.staging.staging_writer import StagingWriter
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.errors import RetryableError
 from sinks.protocol.identity import Attempt

@@ -22,7 +22,7 @@ from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.server.connection import connect
 from sinks.postgres.server.naming import STAGING_SETS, TableNames, staging_table
 from sinks.postgres.staging.attempt_register import ATTEMPTS
-from sinks.postgres.staging.staging_tables import StagingWriter
+from sinks.postgres.staging.staging_writer import StagingWriter
 from sinks.protocol.identity import Attempt
 from sinks.protocol.offsets import TopicPartition
 from sinks.protocol.ports import BatchPlan

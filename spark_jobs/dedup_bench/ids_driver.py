@@ -15,7 +15,7 @@ from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.publish.home import PostgresHome
 from sinks.postgres.server.kept_connection import KeptConnection
 from sinks.postgres.server.naming import TableNames
-from sinks.postgres.staging.staging_tables import StagingWriter
+from sinks.postgres.staging.staging_writer import StagingWriter
 from sinks.postgres.staging.task_staging import TaskStaging
 from sinks.protocol.decisions import PublishOutcome
 from sinks.protocol.identity import Attempt, BatchKey, SparkBatchId

@@ -27,7 +27,7 @@ from sinks.postgres.server.instants import to_datetime
 from sinks.postgres.server.kept_connection import KeptConnection
 from sinks.postgres.server.naming import TableNames
 from sinks.postgres.staging.keyed_store import DueTimer, KeyedStore
-from sinks.postgres.staging.staging_tables import StagingWriter
+from sinks.postgres.staging.staging_writer import StagingWriter
 from sinks.protocol.errors import ConfigurationError, TallyweirError
 from sinks.protocol.identity import Attempt
 from sinks.protocol.in_doubt import EpochClaim

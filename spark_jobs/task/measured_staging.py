@@ -11,7 +11,7 @@ import pyarrow as pa
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from sinks.postgres.server.columns import Column
-from sinks.postgres.staging.staging_tables import StagingWriter
+from sinks.postgres.staging.staging_writer import StagingWriter
 from sinks.postgres.staging.task_staging import TaskStaging
 from sinks.protocol.hot_keys import HotKeys
 from sinks.protocol.samples import (

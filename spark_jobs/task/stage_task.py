@@ -24,7 +24,7 @@ from sinks.postgres.server.connection import read_fingerprint_key
 from sinks.postgres.server.databases import parse_databases
 from sinks.postgres.server.kept_connection import PostgresConnection
 from sinks.postgres.server.naming import TableNames
-from sinks.postgres.staging.staging_tables import StagingWriter
+from sinks.postgres.staging.staging_writer import StagingWriter
 from sinks.protocol.errors import TallyweirError
 from sinks.protocol.hot_keys import HotKeys
 from sinks.protocol.identity import Attempt

@@ -15,7 +15,7 @@ import pyarrow as pa
 from sinks.postgres.outputs.append_table import AppendTable
 from sinks.postgres.server.branch_names import HOME, database_of, staged_for
 from sinks.postgres.server.columns import Column
-from sinks.postgres.staging.staging_tables import StagingWriter
+from sinks.postgres.staging.staging_writer import StagingWriter
 
 
 class TakesRows(Protocol):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sinks.postgres.server.columns import Column
-from sinks.postgres.staging.staging_tables import StagingWriter
+from sinks.postgres.staging.staging_writer import StagingWriter
 from sinks.postgres.staging.task_staging import TaskStaging
 
 _COLUMNS = (Column(name="x", postgres_type="bigint"),)
