@@ -45,7 +45,7 @@ ENV JAVA_HOME=/opt/java/openjdk \
     TALLYWEIR_CLASS_ARCHIVE=/opt/tallyweir/classes.jsa
 # The JVM's classes as it has loaded them: drivers start seconds faster. Without a network
 # this host's name stands for no address, so Spark is told one.
-RUN SPARK_LOCAL_IP=127.0.0.1 python -P -m spark_jobs.engine.class_archive "$TALLYWEIR_CLASS_ARCHIVE" \
+RUN SPARK_LOCAL_IP=127.0.0.1 python -P -m tallyweir.spark_jobs.engine.class_archive "$TALLYWEIR_CLASS_ARCHIVE" \
  && rm -rf /tmp/* && chmod 0444 "$TALLYWEIR_CLASS_ARCHIVE"
 ARG VERSION
 ARG REVISION
@@ -60,4 +60,4 @@ LABEL org.opencontainers.image.title="Tallyweir on Spark" \
 WORKDIR /tmp
 USER 65532:65532
 ENTRYPOINT []
-CMD ["python", "-P", "-m", "spark_jobs", "--help"]
+CMD ["python", "-P", "-m", "tallyweir.spark_jobs", "--help"]

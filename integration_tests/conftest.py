@@ -23,9 +23,9 @@ from integration_tests.harness.sharded_numbers import (
     stop,
 )
 from integration_tests.ledger_scenario import LedgerScenario
-from services.process.endpoints import Endpoints
-from sinks.faultpoints import disarm_all
-from sinks.postgres.schema.migrations import migrate
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.sinks.faultpoints import disarm_all
+from tallyweir.sinks.postgres.schema.migrations import migrate
 
 #: What a migration draws for each home: a copy draws its own.
 _OWN_INSTALLATION = """

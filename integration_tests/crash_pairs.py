@@ -22,7 +22,7 @@ from integration_tests.harness.crash_world import (
     all_faults,
     crash_world,
 )
-from services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
 
 KINDS = ("kill", "hang", "reset", "error")
 

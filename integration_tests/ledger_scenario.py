@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit import Check, Receipt
+from tallyweir.sinks.postgres.audit import Check, Receipt
 
 PIPELINE = "departures"
 TOPIC = "orders"

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from schemas.contract import Contract
-from schemas.errors import DecodeError
-from schemas.formats.format import EventRecord, Format
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.errors import DecodeError
+from tallyweir.schemas.formats.format import EventRecord, Format
 
 __all__ = ["EventRecord", "decode", "diagnose", "encode", "encode_many"]
 

@@ -16,15 +16,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from schemas.errors import (
+from tallyweir.schemas.errors import (
     ContractError,
     IncompatibleContractError,
     noting,
     raise_faults,
 )
-from schemas.formats.format import Format
-from schemas.formats.known_formats import FORMATS, format_of
-from schemas.schema_tree import Nullable, Record, describe, item_of
+from tallyweir.schemas.formats.format import Format
+from tallyweir.schemas.formats.known_formats import FORMATS, format_of
+from tallyweir.schemas.schema_tree import Nullable, Record, describe, item_of
 
 CONTRACTS_FOLDER = Path(__file__).parent / "avro"
 CONTRACT_BYTES_MAX = 1_000_000

@@ -15,13 +15,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from schemas.contract import Contract, ContractField, load_contract, versions_of
-from schemas.errors import ContractError, noting, raise_faults
-from schemas.formats.format import Format
-from schemas.schema_tree import RecordField, describe, item_of
+from tallyweir.schemas.contract import (
+    Contract,
+    ContractField,
+    load_contract,
+    versions_of,
+)
+from tallyweir.schemas.errors import ContractError, noting, raise_faults
+from tallyweir.schemas.formats.format import Format
+from tallyweir.schemas.schema_tree import RecordField, describe, item_of
 
 if TYPE_CHECKING:
-    from schemas.formats.decoded_columns import EventDecoder
+    from tallyweir.schemas.formats.decoded_columns import EventDecoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
-from schemas.contract import Contract
-from schemas.formats.format import EventRecord
-from schemas.schema_tree import (
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.formats.format import EventRecord
+from tallyweir.schemas.schema_tree import (
     Enumeration,
     Fixed,
     Mapping,

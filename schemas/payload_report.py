@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from schemas.codec import diagnose
-from schemas.contract import Contract, contracts_beside
-from schemas.event_contracts import EventContracts
-from schemas.formats.format import BegunEvent
+from tallyweir.schemas.codec import diagnose
+from tallyweir.schemas.contract import Contract, contracts_beside
+from tallyweir.schemas.event_contracts import EventContracts
+from tallyweir.schemas.formats.format import BegunEvent
 
 #: The most characters of a value that are shown.
 _VALUE_MAX = 200

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable
 from decimal import Decimal
 
-from schemas.schema_tree import (
+from tallyweir.schemas.schema_tree import (
     NUMBER_BOUNDS,
     Enumeration,
     Fixed,

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from decimal import InvalidOperation
 from typing import NoReturn
 
-from schemas.contract import Contract, ContractField
-from schemas.formats.format import EventRecord
-from schemas.json_records import PARSERS as TEXT_PARSERS
-from schemas.json_records import UnreadableTextError, compile_reader
+from tallyweir.schemas.contract import Contract, ContractField
+from tallyweir.schemas.formats.format import EventRecord
+from tallyweir.schemas.json_records import PARSERS as TEXT_PARSERS
+from tallyweir.schemas.json_records import UnreadableTextError, compile_reader
 
 Parse = Callable[[str], object]
 

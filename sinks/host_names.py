@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: Further names, separated by spaces.
 PUBLIC_NAMES_VARIABLE = "TALLYWEIR_PUBLIC_NAMES"

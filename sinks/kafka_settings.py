@@ -23,7 +23,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 KAFKA_CONFIG_VARIABLE = "TALLYWEIR_KAFKA_CONFIG"
 

@@ -23,8 +23,8 @@ from importlib.metadata import PackageNotFoundError, version
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.exposition import choose_encoder
 
-from sinks.host_names import PUBLIC_NAMES_VARIABLE, HostNames
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.host_names import PUBLIC_NAMES_VARIABLE, HostNames
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 PORT_VARIABLE = "TALLYWEIR_METRICS_PORT"
 HOST_VARIABLE = "TALLYWEIR_METRICS_HOST"

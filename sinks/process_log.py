@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 LOG_LEVEL_VARIABLE = "TALLYWEIR_LOG_LEVEL"
 _LEVELS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Self
 
-from sinks.protocol.measures import Measures, StepMeasure
+from tallyweir.sinks.protocol.measures import Measures, StepMeasure
 
 
 class Spent:

@@ -1,4 +1,4 @@
-"""``python -m spark_jobs PIPELINE.yaml``: the driver process of one pipeline."""
+"""``tallyweir.spark_jobs PIPELINE.yaml``: the driver process of one pipeline."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import NoReturn
 
 import structlog
 
-from schemas.errors import ContractError
-from sinks.metrics_endpoint import serve_metrics
-from sinks.postgres.records.driver_log import DriverLog
-from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.driver.dead_told import ALL_DIED, dead_told
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.kept_memory import keep_freed_memory
-from spark_jobs.engine.pipeline_code import load_with_code
-from spark_jobs.engine.spark_log import configure_spark_logging
-from spark_jobs.engine.stop_signals import stop_on_signals
+from tallyweir.schemas.errors import ContractError
+from tallyweir.sinks.metrics_endpoint import serve_metrics
+from tallyweir.sinks.postgres.records.driver_log import DriverLog
+from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
+from tallyweir.spark_jobs.driver.dead_told import ALL_DIED, dead_told
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.kept_memory import keep_freed_memory
+from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
+from tallyweir.spark_jobs.engine.spark_log import configure_spark_logging
+from tallyweir.spark_jobs.engine.stop_signals import stop_on_signals
 
 _DONE = 0
 
 
 def main() -> int:
     """Run a driver and return its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m spark_jobs")
+    parser = argparse.ArgumentParser(prog="python -m tallyweir.spark_jobs")
     parser.add_argument("pipeline", type=Path)
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--debug", action="store_true")
@@ -63,8 +63,8 @@ def _run(
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     log.open(settings.home_dsn, pipeline.name)
     # Spark takes seconds to import; mistakes in the pipeline are told before.
-    from spark_jobs.driver.driver import Driver  # noqa: PLC0415
-    from spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
+    from tallyweir.spark_jobs.driver.driver import Driver  # noqa: PLC0415
+    from tallyweir.spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
     driver = Driver(
         settings, pipeline, pipeline_file=pipeline_file, once=once, stop=stop

@@ -1,4 +1,4 @@
-"""``python -m spark_jobs.describe_version FILE``: what a pipeline file would run as.
+"""``tallyweir.spark_jobs.describe_version FILE``: what a pipeline file would run as.
 
 What types its columns have, only Spark knows; so a plan or an update, which need the
 tables that a version makes, have them told by this process. It changes nothing.
@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import ContractError
-from sinks.postgres.versions.version_claim import describe_layout
-from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.pipeline_code import load_with_code
-from spark_jobs.engine.spark_log import configure_spark_logging
+from tallyweir.schemas.errors import ContractError
+from tallyweir.sinks.postgres.versions.version_claim import describe_layout
+from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
+from tallyweir.spark_jobs.engine.spark_log import configure_spark_logging
 
 
 def describe_version(pipeline_file: Path) -> dict[str, Any]:
@@ -30,11 +30,11 @@ def describe_version(pipeline_file: Path) -> dict[str, Any]:
     pipeline = load_with_code(pipeline_file)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; mistakes in the pipeline are told before.
-    from spark_jobs.batches.prepared_pipeline import (  # noqa: PLC0415
+    from tallyweir.spark_jobs.batches.prepared_pipeline import (  # noqa: PLC0415
         prepare_pipeline,
         read_pipeline_files,
     )
-    from spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
+    from tallyweir.spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
     with explaining_lost_jvm():
         files = read_pipeline_files(pipeline, pipeline_file)

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from schemas.pipeline import *  # noqa: F403 - it has exactly these names
+from tallyweir.schemas.pipeline import *  # noqa: F403 - it has exactly these names

@@ -10,8 +10,8 @@ import pytest
 from integration_tests.harness.page_asker import PageAsker, asking
 from integration_tests.harness.whole_database import read_database
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from services.monitor.acts import ACTS
-from services.monitor.tokens import Role
+from tallyweir.services.monitor.acts import ACTS
+from tallyweir.services.monitor.tokens import Role
 
 _GIVEN = {
     "version": "1",

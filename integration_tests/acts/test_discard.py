@@ -22,12 +22,12 @@ from integration_tests.harness.killed_session import kill_at_each_statement
 from integration_tests.harness.postgres_driver import execute, query
 from integration_tests.harness.whole_database import read_database
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario, failed
-from services.cli.app import build_app
-from sinks.postgres import steering
-from sinks.postgres.audit import verify
-from sinks.postgres.steering.discard import EMPTIED
-from sinks.postgres.steering.forked_rows import COPIED, NOT_COPIED
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.services.cli.app import build_app
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.steering.discard import EMPTIED
+from tallyweir.sinks.postgres.steering.forked_rows import COPIED, NOT_COPIED
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 Connection = psycopg.Connection[TupleRow]
 

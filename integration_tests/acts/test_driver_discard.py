@@ -9,7 +9,7 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.forked_readings import FIRST, forked_file
-from sinks.postgres import steering
+from tallyweir.sinks.postgres import steering
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -16,10 +16,10 @@ from integration_tests.harness.keyed_pipeline import (
     write_python_pipeline,
 )
 from integration_tests.harness.readings import NOON, Sent, sent
-from services.cli.app import build_app
-from sinks.faultpoints import DrainPoint, FaultPoint
-from sinks.postgres import audit, steering
-from sinks.postgres.audit import PipelineState
+from tallyweir.services.cli.app import build_app
+from tallyweir.sinks.faultpoints import DrainPoint, FaultPoint
+from tallyweir.sinks.postgres import audit, steering
+from tallyweir.sinks.postgres.audit import PipelineState
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

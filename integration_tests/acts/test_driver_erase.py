@@ -11,9 +11,9 @@ import pytest
 from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
 from integration_tests.harness.readings import NOON, Sent, sent
 from integration_tests.harness.whole_database import places_of
-from services.operate.id_fingerprints import fingerprints_of
-from sinks.postgres import steering
-from sinks.postgres.audit import verify
+from tallyweir.services.operate.id_fingerprints import fingerprints_of
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from integration_tests.harness.driver_world import PIPELINE, DriverWorld, numbered
 from integration_tests.harness.readings import sent
-from services.cli.app import build_app
+from tallyweir.services.cli.app import build_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

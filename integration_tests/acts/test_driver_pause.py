@@ -10,7 +10,7 @@ import pytest
 
 from integration_tests.harness.driver_world import PIPELINE, DriverWorld, numbered
 from integration_tests.harness.readings import Sent
-from sinks.postgres import steering
+from tallyweir.sinks.postgres import steering
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

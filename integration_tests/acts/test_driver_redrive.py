@@ -8,12 +8,12 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import READING, Sent, reading, write_contract
-from schemas.codec import encode
-from services.operate.redrive.redriver import redrive
-from sinks.faultpoints import RedrivePoint, arm, disarm_all
-from sinks.postgres import audit
-from sinks.postgres.server.connection import connect
-from sinks.postgres.steering import RedriveSelection
+from tallyweir.schemas.codec import encode
+from tallyweir.services.operate.redrive.redriver import redrive
+from tallyweir.sinks.faultpoints import RedrivePoint, arm, disarm_all
+from tallyweir.sinks.postgres import audit
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.steering import RedriveSelection
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -24,10 +24,10 @@ from integration_tests.ledger_scenario import (
     failed,
     fake_fingerprint,
 )
-from sinks.postgres.audit import explain, narrate, verify
-from sinks.postgres.catalog.erased import read_tombstones
-from sinks.protocol.errors import ConfigurationError, FencedError
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.audit import explain, narrate, verify
+from tallyweir.sinks.postgres.catalog.erased import read_tombstones
+from tallyweir.sinks.protocol.errors import ConfigurationError, FencedError
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -13,10 +13,10 @@ from integration_tests.harness.erasing import assert_verified, erase_events
 from integration_tests.harness.killed_session import kill_at_each_statement
 from integration_tests.harness.whole_database import places_of, read_database
 from integration_tests.ledger_scenario import PIPELINE, TOPIC, LedgerScenario
-from services.cli.app import build_app
-from sinks.postgres import steering
-from sinks.postgres.audit import read_samples
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.services.cli.app import build_app
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import read_samples
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -17,12 +17,12 @@ from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from schemas.codec import encode
-from schemas.contract import load_contract
-from services.kafka.topic_positions import read_positions
-from services.monitor.tokens import PAGE_TOKENS, Role, make_token
-from services.process.hashed_secrets import add_secret
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.kafka.topic_positions import read_positions
+from tallyweir.services.monitor.tokens import PAGE_TOKENS, Role, make_token
+from tallyweir.services.process.hashed_secrets import add_secret
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _CONTRACT = """{"type": "record", "name": "Order", "fields": [
   {"name": "event_id", "type": "string"}, {"name": "amount", "type": "int"}]}"""

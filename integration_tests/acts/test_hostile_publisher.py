@@ -23,12 +23,12 @@ from integration_tests.harness.steered_pipeline import (
     fingerprint_of,
 )
 from integration_tests.harness.steered_world import FORK, SteeredWorld
-from sinks.postgres import steering
-from sinks.postgres.audit import explain, verify
-from sinks.postgres.schema.roles import MONITOR, PUBLISHER
-from sinks.postgres.server.connection import connect
-from sinks.postgres.versions.version_claim import describe_layout
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import explain, verify
+from tallyweir.sinks.postgres.schema.roles import MONITOR, PUBLISHER
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.versions.version_claim import describe_layout
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -17,11 +17,11 @@ from integration_tests.ledger_scenario import (
     failed,
     fake_fingerprint,
 )
-from sinks.postgres.audit import accept_gaps, explain, narrate, verify
-from sinks.postgres.steering import MovedPosition, reset_offsets
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.sinks.postgres.audit import accept_gaps, explain, narrate, verify
+from tallyweir.sinks.postgres.steering import MovedPosition, reset_offsets
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 Connection = psycopg.Connection[TupleRow]
 _POSITIONS = (

@@ -20,12 +20,16 @@ from integration_tests.harness.postgres_driver import (
 )
 from integration_tests.ledger_scenario import PIPELINE as DEPARTURES
 from integration_tests.ledger_scenario import LedgerScenario
-from services.cli.app import build_app
-from sinks.postgres import audit, steering
-from sinks.postgres.audit import PipelineState
-from sinks.postgres.ledger.epoch_claims import Pause, read_pause
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import ConfigurationError, FencedError, RetryableError
+from tallyweir.services.cli.app import build_app
+from tallyweir.sinks.postgres import audit, steering
+from tallyweir.sinks.postgres.audit import PipelineState
+from tallyweir.sinks.postgres.ledger.epoch_claims import Pause, read_pause
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import (
+    ConfigurationError,
+    FencedError,
+    RetryableError,
+)
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
 _PIPELINE = _LAYOUT.pipeline

@@ -16,13 +16,17 @@ from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from services.operate.redrive.redriver import RedriveReport, redrive
-from sinks.faultpoints import RedrivePoint, Side, arm, disarm_all
-from sinks.postgres import audit
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import connect
-from sinks.postgres.steering import RecordPosition, RedriveSelection, redriving
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.services.operate.redrive.redriver import RedriveReport, redrive
+from tallyweir.sinks.faultpoints import RedrivePoint, Side, arm, disarm_all
+from tallyweir.sinks.postgres import audit
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.steering import (
+    RecordPosition,
+    RedriveSelection,
+    redriving,
+)
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 _HEADERS = [("ce_id", b"1"), ("ce_source", b"/shop"), ("odd", b"\xff")]
 

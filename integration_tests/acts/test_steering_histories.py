@@ -33,10 +33,10 @@ from integration_tests.harness.staffed_pipeline import StaffedPipeline
 from integration_tests.harness.steered_pipeline import broker_of
 from integration_tests.harness.steered_world import FORK, SteeredWorld
 from integration_tests.harness.steering_model import SteeringModel
-from sinks.faultpoints import Side
-from sinks.postgres import steering
-from sinks.postgres.versions.version_claim import describe_layout
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.faultpoints import Side
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.versions.version_claim import describe_layout
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

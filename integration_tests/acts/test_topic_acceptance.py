@@ -13,13 +13,13 @@ from integration_tests.ledger_scenario import (
     LedgerScenario,
     fake_fingerprint,
 )
-from sinks.postgres import audit, steering
-from sinks.postgres.audit import explain, narrate, verify
-from sinks.postgres.records.relay_feed import DEAD_LETTERS, RelayFeed
-from sinks.postgres.steering import AcceptedTopic, accept_topics
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.sinks.postgres import audit, steering
+from tallyweir.sinks.postgres.audit import explain, narrate, verify
+from tallyweir.sinks.postgres.records.relay_feed import DEAD_LETTERS, RelayFeed
+from tallyweir.sinks.postgres.steering import AcceptedTopic, accept_topics
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 _FORMER_ID = "former-id"
 _FORMER = f"former:{_FORMER_ID}:{TOPIC}"

@@ -16,7 +16,7 @@ from integration_tests.ledger_scenario import (
     check_of,
     failed,
 )
-from sinks.postgres.audit import (
+from tallyweir.sinks.postgres.audit import (
     PipelineState,
     Verdict,
     check_recount,
@@ -24,9 +24,9 @@ from sinks.postgres.audit import (
     read_status,
     verify,
 )
-from sinks.postgres.ledger.audited_pipeline import snapshot
-from sinks.protocol.errors import ConfigurationError, TallyweirError
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.ledger.audited_pipeline import snapshot
+from tallyweir.sinks.protocol.errors import ConfigurationError, TallyweirError
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -10,10 +10,13 @@ from integration_tests.harness.filed_ids import COUNTS
 from integration_tests.harness.postgres_driver import execute, query
 from integration_tests.ledger_scenario import PIPELINE as AUDITED
 from integration_tests.ledger_scenario import LedgerScenario, fake_fingerprint
-from sinks.postgres.audit import explain, verify
-from sinks.postgres.audit.receipt import Verdict
-from sinks.postgres.audit.why.explanation import CatalogHit
-from sinks.postgres.catalog.catalog_merge import MergeablePipeline, merge_next_bucket
+from tallyweir.sinks.postgres.audit import explain, verify
+from tallyweir.sinks.postgres.audit.receipt import Verdict
+from tallyweir.sinks.postgres.audit.why.explanation import CatalogHit
+from tallyweir.sinks.postgres.catalog.catalog_merge import (
+    MergeablePipeline,
+    merge_next_bucket,
+)
 
 
 def _merge_scenario(scenario: LedgerScenario, home_dsn: str, directory: Path) -> None:

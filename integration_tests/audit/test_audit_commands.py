@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from integration_tests.harness.sharded_numbers import Places
-from services.cli.app import build_app
-from services.kafka import topic_log
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.cli.app import build_app
+from tallyweir.services.kafka import topic_log
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from integration_tests.harness.sharded_numbers import (
     stop,
 )
 from integration_tests.ledger_scenario import LedgerScenario, check_of, failed
-from sinks.postgres.audit import Verdict, explain, narrate, verify
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.postgres.audit import Verdict, explain, narrate, verify
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 
 def test_rows_in_several_databases_are_counted_together(places: Places) -> None:

@@ -12,7 +12,7 @@ from integration_tests.ledger_scenario import (
     check_of,
     failed,
 )
-from sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.audit import verify
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -13,10 +13,10 @@ from integration_tests.ledger_scenario import (
     check_of,
     failed,
 )
-from sinks.postgres.audit import accept_gaps, find_gaps, verify
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.sinks.postgres.audit import accept_gaps, find_gaps, verify
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -10,7 +10,13 @@ from integration_tests.harness.sharded_numbers import (
     stop,
 )
 from integration_tests.ledger_scenario import check_of, failed
-from sinks.postgres.audit import explain, narrate, narrate_unknown, read_status, verify
+from tallyweir.sinks.postgres.audit import (
+    explain,
+    narrate,
+    narrate_unknown,
+    read_status,
+    verify,
+)
 
 
 def test_a_decided_branch_that_is_prepared_is_in_doubt_and_not_lost(

@@ -14,9 +14,9 @@ from integration_tests.ledger_scenario import (
     LedgerScenario,
     fake_fingerprint,
 )
-from sinks.postgres.audit import explain, narrate, narrate_unknown
-from sinks.postgres.audit.fate import Fate
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.audit import explain, narrate, narrate_unknown
+from tallyweir.sinks.postgres.audit.fate import Fate
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -18,11 +18,11 @@ from integration_tests.harness.postgres_driver import (
 )
 from integration_tests.harness.sharded_numbers import stop, with_definition
 from integration_tests.ledger_scenario import check_of, failed
-from sinks.postgres.audit import Verdict, WindowStatus, read_status, verify
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.audit import Verdict, WindowStatus, read_status, verify
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import Column
 
 Connection = psycopg.Connection[TupleRow]
 

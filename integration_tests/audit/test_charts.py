@@ -8,9 +8,9 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from sinks.postgres import audit
-from sinks.postgres.server.naming import application_name
-from sinks.protocol.ages import bucket_of
+from tallyweir.sinks.postgres import audit
+from tallyweir.sinks.postgres.server.naming import application_name
+from tallyweir.sinks.protocol.ages import bucket_of
 
 _SLOT_S, _SLOTS = 10, 180
 

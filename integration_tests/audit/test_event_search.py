@@ -20,14 +20,14 @@ from integration_tests.harness.readings import (
 )
 from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import BUCKET_SECONDS, PIPELINE
-from schemas.codec import encode
-from schemas.event_contracts import load_event_contract
-from services.cli.app import build_app
-from services.operate.event_search import find_event
-from services.operate.id_fingerprints import fingerprints_of
-from services.process.endpoints import KAFKA_VARIABLE
-from sinks.postgres.audit import find_window_rows, read_batch_ranges
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.event_contracts import load_event_contract
+from tallyweir.services.cli.app import build_app
+from tallyweir.services.operate.event_search import find_event
+from tallyweir.services.operate.id_fingerprints import fingerprints_of
+from tallyweir.services.process.endpoints import KAFKA_VARIABLE
+from tallyweir.sinks.postgres.audit import find_window_rows, read_batch_ranges
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 #: What a driver would have written of one batch of three records.
 _LEDGER = """

@@ -19,16 +19,16 @@ from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from services.kafka.topic_positions import read_positions
-from services.monitor.gauge_keeper import GaugeKeeper
-from services.monitor.home_reader import HomeReader
-from sinks.postgres.records.pipeline_gauges import (
+from tallyweir.services.kafka.topic_positions import read_positions
+from tallyweir.services.monitor.gauge_keeper import GaugeKeeper
+from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.sinks.postgres.records.pipeline_gauges import (
     EVERY_S,
     read_gauges,
     read_newest_gauges,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _DAY_S = 86_400
 _DEADLINE_S = 60.0

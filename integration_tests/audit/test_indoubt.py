@@ -23,11 +23,11 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.faultpoints import FaultPoint, Side
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.publish.home import PostgresHome
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column
+from tallyweir.sinks.faultpoints import FaultPoint, Side
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import Column
 
 _LAYOUT = layout_of(
     AppendTable(

@@ -25,11 +25,11 @@ from integration_tests.harness.postgres_driver import (
 from integration_tests.harness.transforming_pipeline import (
     write_transforming_pipeline,
 )
-from sinks.postgres.audit import read_reported
-from sinks.postgres.publish import publish_transaction
-from sinks.postgres.server.connection import connect
-from sinks.protocol.ages import bucket_of, middle_s
-from sinks.protocol.measures import Measures
+from tallyweir.sinks.postgres.audit import read_reported
+from tallyweir.sinks.postgres.publish import publish_transaction
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.ages import bucket_of, middle_s
+from tallyweir.sinks.protocol.measures import Measures
 
 _DEDUPLICATED = (
     PIPELINE

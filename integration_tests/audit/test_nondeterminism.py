@@ -22,8 +22,8 @@ _EVENTS = 400
 _PIPELINE = """
 from datetime import timedelta
 from pyspark.sql import functions as F
-from spark_jobs.pipeline import (
-    AppendOutput, OutboxOutput, Pipeline, Source, ValueState, stateful,
+from tallyweir import (
+    Append, Outbox, Pipeline, Source, ValueState, stateful,
 )
 
 
@@ -55,8 +55,8 @@ pipeline = Pipeline(
     ),
     transform=transform,
     outputs=(
-        AppendOutput(table="readings"),
-        OutboxOutput(topic="dice", key="event_id", select=("event_id", "dice", "lot")),
+        Append(table="readings"),
+        Outbox(topic="dice", key="event_id", select=("event_id", "dice", "lot")),
         lots,
     ),
 )

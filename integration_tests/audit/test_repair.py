@@ -31,15 +31,15 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.faultpoints import FaultPoint, Side
-from sinks.postgres.audit import repair
-from sinks.postgres.ledger.audited_pipeline import AuditedPipeline
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.connection import connect
-from sinks.postgres.tables.foreign_code import keep_tables
-from sinks.protocol.errors import FatalError, RetryableError
+from tallyweir.sinks.faultpoints import FaultPoint, Side
+from tallyweir.sinks.postgres.audit import repair
+from tallyweir.sinks.postgres.ledger.audited_pipeline import AuditedPipeline
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.tables.foreign_code import keep_tables
+from tallyweir.sinks.protocol.errors import FatalError, RetryableError
 
 _NUMBERS = AppendTable(
     table="numbers",

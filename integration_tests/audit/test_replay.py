@@ -28,8 +28,8 @@ from integration_tests.harness.keyed_pipeline import (
 from integration_tests.harness.readings import NOON, Sent, sent
 from integration_tests.harness.replayed import Replayed, command, replay, started
 from integration_tests.harness.watched_driver import WatchedDriver
-from sinks.faultpoints import FaultPoint
-from sinks.postgres import steering
+from tallyweir.sinks.faultpoints import FaultPoint
+from tallyweir.sinks.postgres import steering
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

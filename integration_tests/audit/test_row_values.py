@@ -24,20 +24,23 @@ from integration_tests.harness.postgres_driver import (
 )
 from integration_tests.harness.sharded_numbers import stop, with_definition
 from integration_tests.ledger_scenario import check_of, failed
-from services.local.embedded.postgres import server_binary
-from sinks.postgres import steering
-from sinks.postgres.audit import Receipt, verify
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.outbox_table import OutboxTable
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import SessionWindows, fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.local.embedded.postgres import server_binary
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import Receipt, verify
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
+from tallyweir.sinks.postgres.outputs.outbox_table import OutboxTable
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import SessionWindows, fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -19,13 +19,15 @@ from integration_tests.harness.postgres_driver import (
 )
 from integration_tests.harness.readings import Sent, sent
 from integration_tests.harness.whole_database import places_of
-from services.cli.app import build_app
-from sinks.postgres.audit import KeptSample, read_reported, read_samples
-from sinks.postgres.publish.publish_transaction import PostgresPublishTransaction
-from sinks.postgres.server.connection import connect
-from sinks.protocol.errors import FencedError
-from sinks.protocol.samples import SampledRow, Samples, StepSample
-from sinks.protocol.votes import BatchTally
+from tallyweir.services.cli.app import build_app
+from tallyweir.sinks.postgres.audit import KeptSample, read_reported, read_samples
+from tallyweir.sinks.postgres.publish.publish_transaction import (
+    PostgresPublishTransaction,
+)
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.errors import FencedError
+from tallyweir.sinks.protocol.samples import SampledRow, Samples, StepSample
+from tallyweir.sinks.protocol.votes import BatchTally
 
 _SECRET = "nobody-may-see-this"
 _PIPELINE = (
@@ -43,8 +45,8 @@ _PIPELINE = (
 )
 _KEYED = """
 from datetime import timedelta
-from spark_jobs.pipeline import (
-    AppendOutput, Monitoring, Pipeline, Source, ValueState, stateful,
+from tallyweir import (
+    Append, Monitoring, Pipeline, Source, ValueState, stateful,
 )
 
 
@@ -69,7 +71,7 @@ pipeline = Pipeline(
         watermark_delay=timedelta(hours=1),
     ),
     monitor=Monitoring(samples=2),
-    outputs=(AppendOutput(table="readings", columns=("event_id",)), totals),
+    outputs=(Append(table="readings", columns=("event_id",)), totals),
 )
 """
 

@@ -10,7 +10,7 @@ import pytest
 from docker.models.containers import Container
 
 from integration_tests.containers.deployment import Deployment, running
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 #: Small batches, for every kill to hit a pipeline that has work. Workers have it too: a
 #: driver would stage such batches itself.

@@ -23,7 +23,7 @@ from docker.types import DriverConfig, Mount
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 # testcontainers' own reaper is an image that a place without a registry has not.
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")

@@ -20,29 +20,33 @@ from psycopg import Connection, sql
 from integration_tests.containers.deployment import Deployment, output_of
 from integration_tests.containers.patience import await_true
 from integration_tests.containers.traffic import Promises
-from schemas.codec import EventRecord, decode
-from schemas.contract import load_contract, versions_of
-from schemas.errors import DecodeError
-from services.dev.chaos.check_branches import check_branches
-from services.dev.chaos.check_ledger import Witnesses, check_ledger
-from services.dev.chaos.check_records import Sent, check_records
-from services.dev.chaos.observed_run import Connections, ResultRow, observe_pipeline
-from services.dev.chaos.plan import HOME
-from services.dev.chaos.sent_log import Place, SentRecord
-from services.dev.chaos.verdict import judge_prepared
-from services.dev.chaos.workload import RecordKind
-from services.dev.demo.expected_results import (
+from tallyweir.schemas.codec import EventRecord, decode
+from tallyweir.schemas.contract import load_contract, versions_of
+from tallyweir.schemas.errors import DecodeError
+from tallyweir.services.dev.chaos.check_branches import check_branches
+from tallyweir.services.dev.chaos.check_ledger import Witnesses, check_ledger
+from tallyweir.services.dev.chaos.check_records import Sent, check_records
+from tallyweir.services.dev.chaos.observed_run import (
+    Connections,
+    ResultRow,
+    observe_pipeline,
+)
+from tallyweir.services.dev.chaos.plan import HOME
+from tallyweir.services.dev.chaos.sent_log import Place, SentRecord
+from tallyweir.services.dev.chaos.verdict import judge_prepared
+from tallyweir.services.dev.chaos.workload import RecordKind
+from tallyweir.services.dev.demo.expected_results import (
     ExpectedResults,
     HourOfFlights,
     compare_windows,
 )
-from sinks.postgres.audit import Check, Verdict
-from sinks.postgres.audit.receipt import judge
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.audit import Check, Verdict
+from tallyweir.sinks.postgres.audit.receipt import judge
+from tallyweir.sinks.postgres.server.statements import load_statements
 
 Home = Connection[tuple[Any, ...]]
 
-_DEMO_SQL = load_statements("services.dev.demo", "independent_checks.sql")
+_DEMO_SQL = load_statements("tallyweir.services.dev.demo", "independent_checks.sql")
 #: After a long fault there is much to catch up with.
 _BACKLOG_MAX_S = 900.0
 _NOTHING_SEEN = Witnesses(seen={}, changed=(), told=())

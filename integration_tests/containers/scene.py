@@ -13,8 +13,8 @@ from integration_tests.containers.deployment import Deployment
 from integration_tests.containers.patience import await_true
 from integration_tests.containers.reckoning import FLIGHTS, Reckoning
 from integration_tests.containers.traffic import Traffic
-from sinks.postgres.server.naming import staging_table
-from sinks.protocol.identity import Epoch
+from tallyweir.sinks.postgres.server.naming import staging_table
+from tallyweir.sinks.protocol.identity import Epoch
 
 #: How long the pipeline may stand still once a fault is over.
 _RECOVERY_MAX_S = 300.0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.containers.deployment import Deployment, running
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

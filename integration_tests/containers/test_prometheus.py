@@ -22,7 +22,7 @@ from integration_tests.harness.monitoring_queries import (
     panel_queries,
     variable_queries,
 )
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

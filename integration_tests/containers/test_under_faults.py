@@ -20,8 +20,8 @@ from integration_tests.containers.reckoning import PAGE_VIEWS, Reckoning
 from integration_tests.containers.scene import Scene
 from integration_tests.containers.silence import silence
 from integration_tests.containers.traffic import Promises
-from schemas.contract import CONTRACTS_FOLDER
-from services.local.embedded.state_directory import ROOT
+from tallyweir.schemas.contract import CONTRACTS_FOLDER
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1_800)]
 
@@ -43,7 +43,7 @@ _ALL = (
 )
 #: Workers are among what breaks; a driver would stage such batches itself.
 _TASKS_ONLY = {"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "0"}
-_DRIVER = ["python", "-P", "-m", "spark_jobs"]
+_DRIVER = ["python", "-P", "-m", "tallyweir.spark_jobs"]
 _PIPELINES = "/etc/tallyweir/pipelines"
 
 

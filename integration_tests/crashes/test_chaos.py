@@ -17,17 +17,17 @@ from psycopg.conninfo import make_conninfo
 
 from integration_tests.harness.command import Command, signal_at
 from integration_tests.harness.finished_database import fill
-from services.dev.chaos.observed_run import ObservedRun, observe
-from services.dev.chaos.plan import HOME
-from services.dev.chaos.self_test import Damage, run_self_test
-from services.dev.chaos.tests.finished_run import (
+from tallyweir.services.dev.chaos.observed_run import ObservedRun, observe
+from tallyweir.services.dev.chaos.plan import HOME
+from tallyweir.services.dev.chaos.self_test import Damage, run_self_test
+from tallyweir.services.dev.chaos.tests.finished_run import (
     PARTICIPANT,
     finished,
     in_two_databases,
     sent_records,
     witnesses,
 )
-from services.dev.chaos.verdict import has_failed, judge_tables
+from tallyweir.services.dev.chaos.verdict import has_failed, judge_tables
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
 

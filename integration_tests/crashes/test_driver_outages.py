@@ -10,8 +10,8 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.watched_driver import WatchedDriver
-from services.local.embedded.kafka import EmbeddedKafka
-from services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.services.local.embedded.kafka import EmbeddedKafka
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

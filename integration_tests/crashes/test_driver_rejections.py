@@ -8,7 +8,7 @@ import pytest
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import Sent, reading, sent
-from schemas.codec import encode
+from tallyweir.schemas.codec import encode
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

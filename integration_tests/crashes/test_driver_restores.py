@@ -17,7 +17,7 @@ from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.postgres_cluster import ArchivedServer
 from integration_tests.harness.postgres_driver import Row, execute
 from integration_tests.harness.readings import NOON, Sent, sent
-from sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.schema.migrations import migrate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -19,12 +19,12 @@ import pytest
 from integration_tests.harness.command import run_command
 from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import NOON, Sent, sent
-from services.local.embedded.state_directory import (
+from tallyweir.services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     share_fetched,
 )
-from services.process.endpoints import KAFKA_VARIABLE
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.services.process.endpoints import KAFKA_VARIABLE
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 

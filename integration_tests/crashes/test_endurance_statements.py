@@ -16,23 +16,23 @@ from integration_tests.harness.postgres_driver import (
     execute,
     query,
 )
-from services.dev.bench.catalog.lent_ids import (
+from tallyweir.services.dev.bench.catalog.lent_ids import (
     count_lent,
     lend,
     merge_all,
     read_buckets,
     take_back,
 )
-from services.dev.bench.soak.row_parts import RowParts
-from services.dev.bench.world.bench_world import BenchPipeline
-from sinks.postgres.catalog import catalog_merge
-from sinks.postgres.catalog.run_source import PostgresRunSource
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.connection import connect
-from sinks.protocol.errors import FatalError
-from sinks.seen_ids import bucket_merge
-from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.tests.catalog import Never
+from tallyweir.services.dev.bench.soak.row_parts import RowParts
+from tallyweir.services.dev.bench.world.bench_world import BenchPipeline
+from tallyweir.sinks.postgres.catalog import catalog_merge
+from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.seen_ids import bucket_merge
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.tests.catalog import Never
 
 _BORROWER = "borrower"
 

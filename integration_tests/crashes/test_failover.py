@@ -31,11 +31,11 @@ from integration_tests.harness.postgres_cluster import (
     timeline,
 )
 from integration_tests.harness.postgres_driver import query
-from services.local.embedded.postgres import EmbeddedPostgres
-from sinks.postgres.schema.migrations import migrate
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.votes import BatchTally
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.votes import BatchTally
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

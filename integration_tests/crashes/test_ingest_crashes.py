@@ -18,9 +18,9 @@ from integration_tests.harness.ingest_service import (
     places,
     read_stored,
 )
-from schemas.codec import decode
-from schemas.contract import load_contract
-from services.local.embedded.kafka import EmbeddedKafka
+from tallyweir.schemas.codec import decode
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.local.embedded.kafka import EmbeddedKafka
 
 CONTRACT = load_contract("page_view.v1")
 SENDERS = 8

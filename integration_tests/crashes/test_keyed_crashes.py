@@ -15,7 +15,7 @@ from integration_tests.harness.keyed_pipeline import (
     write_python_pipeline,
 )
 from integration_tests.harness.readings import NOON, Sent, sent
-from sinks.faultpoints import FaultPoint
+from tallyweir.sinks.faultpoints import FaultPoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -12,8 +12,8 @@ from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.transforming_pipeline import (
     write_transforming_pipeline,
 )
-from sinks.postgres.server.naming import staging_table
-from sinks.protocol.identity import Epoch
+from tallyweir.sinks.postgres.server.naming import staging_table
+from tallyweir.sinks.protocol.identity import Epoch
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

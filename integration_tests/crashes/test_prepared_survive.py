@@ -30,13 +30,13 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from services.local.embedded.postgres import EmbeddedPostgres
-from sinks.faultpoints import FaultPoint, arm, disarm_all
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.server.columns import Column
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import FatalError
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.sinks.faultpoints import FaultPoint, arm, disarm_all
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import FatalError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -22,10 +22,10 @@ from integration_tests.harness.drilled_topic import (
 )
 from integration_tests.harness.postgres_cluster import ArchivedServer
 from integration_tests.harness.postgres_driver import query
-from sinks.postgres.schema.migrations import migrate
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.votes import BatchTally
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.votes import BatchTally
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

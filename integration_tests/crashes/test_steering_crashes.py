@@ -26,9 +26,9 @@ from integration_tests.harness.steered_acts import ACTS, prepare
 from integration_tests.harness.steered_pipeline import LAYOUTS
 from integration_tests.harness.steered_world import FORK, SteeredWorld
 from integration_tests.harness.whole_database import read_database
-from sinks.faultpoints import ActPoint, FaultPoint, Side
-from sinks.postgres.audit import verify
-from sinks.postgres.server.naming import state_table
+from tallyweir.sinks.faultpoints import ActPoint, FaultPoint, Side
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.server.naming import state_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -27,11 +27,11 @@ from integration_tests.harness.versioned_windows import (
     numbers_of,
     publish,
 )
-from sinks.faultpoints import Side, VersionPoint
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.naming import state_table
-from sinks.protocol.errors import ConfigurationError, FencedError
+from tallyweir.sinks.faultpoints import Side, VersionPoint
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.protocol.errors import ConfigurationError, FencedError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

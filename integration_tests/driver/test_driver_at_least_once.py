@@ -11,9 +11,9 @@ import pytest
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
 from integration_tests.harness.readings import sent
-from services.cli.audit.status import status_json
-from sinks.faultpoints import FaultPoint
-from sinks.postgres import audit
+from tallyweir.services.cli.audit.status import status_json
+from tallyweir.sinks.faultpoints import FaultPoint
+from tallyweir.sinks.postgres import audit
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

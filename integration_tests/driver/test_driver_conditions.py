@@ -10,7 +10,7 @@ import pytest
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import NOON, sent
-from sinks.postgres.audit import explain, narrate, verify
+from tallyweir.sinks.postgres.audit import explain, narrate, verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

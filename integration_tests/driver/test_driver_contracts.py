@@ -19,9 +19,9 @@ from integration_tests.harness.readings import (
     sent,
     write_contract,
 )
-from schemas.codec import encode
-from services.operate.id_fingerprints import fingerprints_of
-from sinks.postgres.audit import explain
+from tallyweir.schemas.codec import encode
+from tallyweir.services.operate.id_fingerprints import fingerprints_of
+from tallyweir.sinks.postgres.audit import explain
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -24,7 +24,7 @@ from integration_tests.harness.damaged_payloads import (
 )
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import Sent, write_contract
-from schemas.codec import encode
+from tallyweir.schemas.codec import encode
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 

@@ -20,10 +20,10 @@ from integration_tests.harness.readings import (
     reading,
     sent,
 )
-from schemas.codec import encode
-from schemas.contract import Contract
-from schemas.formats.avro.wire_format import frame
-from spark_jobs.driver.dead_told import ALL_DIED
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.formats.avro.wire_format import frame
+from tallyweir.spark_jobs.driver.dead_told import ALL_DIED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

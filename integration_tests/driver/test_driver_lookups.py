@@ -15,7 +15,7 @@ import pytest
 from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import NOON, Sent, sent
 from integration_tests.harness.written_topic import WrittenTopic
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
 from integration_tests.harness.readings import Sent, sent
-from spark_jobs.batches.bridge import OWN_BATCHES_S
+from tallyweir.spark_jobs.batches.bridge import OWN_BATCHES_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

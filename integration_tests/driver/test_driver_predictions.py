@@ -12,12 +12,12 @@ import pytest
 from docs.examples.delay_risk import train
 from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import Sent, sent
-from schemas.codec import encode
-from schemas.contract import load_contract
-from schemas.pipeline import load_pipeline
-from services.local.datasets.flights import read_flights
-from spark_jobs.frame.model_file import read_model
-from spark_jobs.frame.tests.small_models import write_choosing
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.contract import load_contract
+from tallyweir.schemas.pipeline import load_pipeline
+from tallyweir.services.local.datasets.flights import read_flights
+from tallyweir.spark_jobs.frame.model_file import read_model
+from tallyweir.spark_jobs.frame.tests.small_models import write_choosing
 
 _EXAMPLE = Path(train.__file__).parent
 _FLIGHTS = 400

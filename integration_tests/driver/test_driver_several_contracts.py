@@ -14,9 +14,9 @@ from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.readings import NOON, Sent
 from integration_tests.harness.shop_world import AT, ID, INSTANT, Shop, write_record
 from integration_tests.harness.watched_driver import spark_jars
-from schemas.codec import encode
-from schemas.formats.avro.wire_format import HEADER_BYTES, frame
-from sinks.postgres.server.branch_names import HOME
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.sinks.postgres.server.branch_names import HOME
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -29,9 +29,9 @@ from integration_tests.harness.readings import (
 from integration_tests.harness.relayed_home import read_committed, relay_round
 from integration_tests.harness.watched_driver import WatchedDriver
 from integration_tests.harness.written_topic import WrittenTopic
-from schemas.codec import encode
-from services.relay.offset_mirror import advisory_group
-from sinks.postgres.server.branch_names import HOME
+from tallyweir.schemas.codec import encode
+from tallyweir.services.relay.offset_mirror import advisory_group
+from tallyweir.sinks.postgres.server.branch_names import HOME
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

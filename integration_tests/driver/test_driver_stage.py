@@ -10,10 +10,10 @@ from psycopg import sql
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import Sent, sent
-from sinks.postgres.server.naming import STAGING_SETS, staging_table
-from sinks.postgres.staging.attempt_register import ATTEMPTS
-from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.postgres.server.naming import STAGING_SETS, staging_table
+from tallyweir.sinks.postgres.staging.attempt_register import ATTEMPTS
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -119,7 +119,7 @@ def test_a_retention_gap_stops_the_pipeline_until_it_is_accepted(
 def _accept_gap(world: DriverWorld, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [
-            *(sys.executable, "-m", "services.cli", "accept-gap", "readings"),
+            *(sys.executable, "-m", "tallyweir.services.cli", "accept-gap", "readings"),
             *("--reason", "a test's retention", *options),
         ],
         env={

@@ -17,18 +17,18 @@ from integration_tests.harness.readings import (
     sent,
     write_contract,
 )
-from schemas.codec import encode
-from sinks.postgres.outputs.key_text import KEY_BYTES_MAX
+from tallyweir.schemas.codec import encode
+from tallyweir.sinks.postgres.outputs.key_text import KEY_BYTES_MAX
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _KEYED = """
 from datetime import timedelta
-from spark_jobs.pipeline import (
-    Aggregate, AggregateFunction, AppendOutput, JoinOutput, JoinSide, MapState,
-    Pipeline, Source, WindowOutput, stateful,
+from tallyweir import (
+    Aggregate, AggregateFunction, Append, Join, JoinSide, MapState,
+    Pipeline, Source, Window, stateful,
 )
-from spark_jobs.pipeline import Fixed
+from tallyweir import Fixed
 
 #: As long as a name may be beside the longest key, and no shorter in an index.
 LONG = {long!r}
@@ -56,16 +56,16 @@ pipeline = Pipeline(
         watermark_delay=timedelta(hours=1),
     ),
     outputs=(
-        AppendOutput(table="readings"),
+        Append(table="readings"),
         totals,
-        JoinOutput(
+        Join(
             table="pairs",
             on=("sensor",),
             within=timedelta(hours=1),
             left=JoinSide(where="amount = 1", select={{"first": "event_id"}}),
             right=JoinSide(where="amount = 2", select={{"second": "event_id"}}),
         ),
-        WindowOutput(
+        Window(
             table="by_site",
             windows=Fixed(size=timedelta(hours=1)),
             by=("site",),

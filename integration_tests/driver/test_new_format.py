@@ -13,20 +13,20 @@ from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.line_format import Lines
 from integration_tests.harness.readings import NOON
 from integration_tests.harness.watched_driver import WatchedDriver
-from schemas.contract import load_contract
-from schemas.errors import ContractError
-from schemas.event_contracts import load_event_contracts
-from schemas.formats.known_formats import FORMATS
-from services.ingest.event_forms import read_events
-from services.ingest.request_head import RequestHead
-from services.ingest.scoped_ids import NamedEvent
-from services.ingest.served_topics import read_served_topics
-from services.operate.redrive.letter_report import letter_json
-from services.produce.emit import emit, plan_faults
-from services.produce.faults import FaultRates
-from services.produce.producer import EventProducer
-from sinks.postgres.audit import read_letter
-from sinks.postgres.server.connection import connect
+from tallyweir.schemas.contract import load_contract
+from tallyweir.schemas.errors import ContractError
+from tallyweir.schemas.event_contracts import load_event_contracts
+from tallyweir.schemas.formats.known_formats import FORMATS
+from tallyweir.services.ingest.event_forms import read_events
+from tallyweir.services.ingest.request_head import RequestHead
+from tallyweir.services.ingest.scoped_ids import NamedEvent
+from tallyweir.services.ingest.served_topics import read_served_topics
+from tallyweir.services.operate.redrive.letter_report import letter_json
+from tallyweir.services.produce.emit import emit, plan_faults
+from tallyweir.services.produce.faults import FaultRates
+from tallyweir.services.produce.producer import EventProducer
+from tallyweir.sinks.postgres.audit import read_letter
+from tallyweir.sinks.postgres.server.connection import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

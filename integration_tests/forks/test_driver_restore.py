@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import NOON, Sent, sent
-from services.cli.app import build_app
+from tallyweir.services.cli.app import build_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -12,14 +12,14 @@ import pytest
 from integration_tests.harness.command import run_command
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import Sent
-from schemas.codec import encode
-from schemas.contract import load_contract
-from services.local.embedded.state_directory import (
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     share_fetched,
 )
-from services.process.endpoints import KAFKA_VARIABLE
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.services.process.endpoints import KAFKA_VARIABLE
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -21,13 +21,16 @@ from integration_tests.ledger_scenario import (
     failed,
     fake_fingerprint,
 )
-from services.cli.app import build_app
-from sinks.postgres import steering
-from sinks.postgres.audit import explain, verify
-from sinks.postgres.steering import ActRequest, Fork, OutputDiff, Switch
-from sinks.postgres.steering.forked_rows import COPIED, NOT_COPIED
-from sinks.postgres.tables.shadow_tables import check_tables_kept, read_shadow_tables
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.services.cli.app import build_app
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import explain, verify
+from tallyweir.sinks.postgres.steering import ActRequest, Fork, OutputDiff, Switch
+from tallyweir.sinks.postgres.steering.forked_rows import COPIED, NOT_COPIED
+from tallyweir.sinks.postgres.tables.shadow_tables import (
+    check_tables_kept,
+    read_shadow_tables,
+)
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 Connection = psycopg.Connection[TupleRow]
 

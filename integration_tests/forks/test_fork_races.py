@@ -14,10 +14,10 @@ from integration_tests.harness.forked_ledger import publish_as
 from integration_tests.harness.interrupted_session import interrupted
 from integration_tests.harness.postgres_cluster import await_row
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario, failed
-from sinks.postgres import steering
-from sinks.postgres.audit import verify
-from sinks.postgres.steering import ActRequest, Fork
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.steering import ActRequest, Fork
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -23,10 +23,10 @@ from integration_tests.harness.forked_ledger import WINDOWS, publish_as
 from integration_tests.harness.postgres_driver import execute, query
 from integration_tests.harness.whole_database import read_database
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario, failed
-from sinks.postgres import steering
-from sinks.postgres.audit import verify
-from sinks.postgres.steering import OutputDiff
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.steering import OutputDiff
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -33,13 +33,13 @@ from integration_tests.harness.versioned_windows import (
     publish,
     versioned_layout,
 )
-from sinks.postgres import steering
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_aggregates import AggregateFunction
-from sinks.postgres.outputs.window_kinds import SessionWindows
-from sinks.postgres.versions.version_claim import describe_layout
-from sinks.postgres.versions.version_plan import PlanVerdict
-from sinks.protocol.errors import ConfigurationError, FencedError
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_aggregates import AggregateFunction
+from tallyweir.sinks.postgres.outputs.window_kinds import SessionWindows
+from tallyweir.sinks.postgres.versions.version_claim import describe_layout
+from tallyweir.sinks.postgres.versions.version_plan import PlanVerdict
+from tallyweir.sinks.protocol.errors import ConfigurationError, FencedError
 
 _SIZE = timedelta(seconds=SIZE_S)
 _HIGHEST = "SELECT window_start, events, highest FROM by_origin ORDER BY 1"

@@ -18,9 +18,9 @@ from integration_tests.ledger_scenario import (
     LedgerScenario,
     failed,
 )
-from services.resolver.merging import merge_catalogs
-from sinks.postgres.audit import accept_gaps, verify
-from sinks.postgres.steering import (
+from tallyweir.services.resolver.merging import merge_catalogs
+from tallyweir.sinks.postgres.audit import accept_gaps, verify
+from tallyweir.sinks.postgres.steering import (
     Restored,
     drop_snapshot,
     list_snapshots,
@@ -28,10 +28,10 @@ from sinks.postgres.steering import (
     restore,
     take_snapshot,
 )
-from sinks.postgres.steering.taken_back import OF_BATCHES
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.sinks.postgres.steering.taken_back import OF_BATCHES
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -30,9 +30,9 @@ from integration_tests.harness.restored_outputs import (
     TIMERS,
     KeyedPipeline,
 )
-from services.kafka.topics import ensure_topic
-from sinks.postgres.records.relay_feed import OUTBOX, RelayFeed
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.kafka.topics import ensure_topic
+from tallyweir.sinks.postgres.records.relay_feed import OUTBOX, RelayFeed
+from tallyweir.sinks.protocol.errors import RetryableError
 
 _TIMEOUT_S = 60.0
 #: Statements of a restore: it has counted what it will take away, and has done so.

@@ -22,11 +22,11 @@ from integration_tests.harness.steered_pipeline import (
     instant_of,
     stage,
 )
-from sinks.postgres import steering
-from sinks.postgres.audit import verify
-from sinks.postgres.versions.version_claim import describe_layout
-from sinks.protocol.identity import Attempt
-from sinks.protocol.votes import (
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.versions.version_claim import describe_layout
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.votes import (
     EventCounts,
     OutputTally,
     PartitionTally,

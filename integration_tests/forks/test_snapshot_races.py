@@ -23,13 +23,13 @@ from integration_tests.ledger_scenario import (
     failed,
     fake_fingerprint,
 )
-from sinks.postgres import steering
-from sinks.postgres.audit import verify
-from sinks.postgres.steering import ActRequest, ChangeRequest, ErasureRequest
-from sinks.postgres.versions.version_claim import describe_layout
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.steering import ActRequest, ChangeRequest, ErasureRequest
+from tallyweir.sinks.postgres.versions.version_claim import describe_layout
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 Connection = psycopg.Connection[TupleRow]
 

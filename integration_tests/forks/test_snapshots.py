@@ -14,7 +14,7 @@ from integration_tests.harness.postgres_driver import (
     counted_windows,
     layout_of,
 )
-from sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.connection import connect
 
 SNAPSHOTS = 1_000
 SEQUENCES_MIN = 50

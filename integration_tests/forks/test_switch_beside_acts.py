@@ -8,12 +8,12 @@ from psycopg.rows import TupleRow
 
 from integration_tests.harness.forked_ledger import add_windows, publish_as
 from integration_tests.ledger_scenario import PIPELINE, TOPIC, LedgerScenario, failed
-from sinks.postgres import steering
-from sinks.postgres.audit import verify
-from sinks.postgres.steering import ActRequest, Switch
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.steering import ActRequest, Switch
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 Connection = psycopg.Connection[TupleRow]
 

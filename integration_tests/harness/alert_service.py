@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 DEADLINE_S = 60.0
 
@@ -24,9 +24,12 @@ class AlertProcess:
 
     def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
-            [*(sys.executable, "-P", "-m", "services.cli", "alerts"), *command],
+            [
+                *(sys.executable, "-P", "-m", "tallyweir.services.cli", "alerts"),
+                *command,
+            ],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
             stderr=subprocess.PIPE,
             text=True,
         )

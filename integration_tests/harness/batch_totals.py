@@ -17,29 +17,41 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from schemas.pipeline.checks.databases import InHome
-from schemas.pipeline.checks.problems import Problem
-from schemas.pipeline.definition_json import OUTPUT_KINDS
-from schemas.pipeline.outputs.known_columns import KnownColumns
-from schemas.pipeline.outputs.pipeline_output import Output as DeclaredOutput
-from sinks.postgres.ledger.output_kinds import KINDS, OutputKind
-from sinks.postgres.outputs.keyed_table import SEQUENCE
-from sinks.postgres.outputs.output import Output, StagedField, fields_of_events
-from sinks.postgres.outputs.replay_part import ReplayPart
-from sinks.postgres.outputs.result_tables import create_or_check
-from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows, row_refusals
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import (
+from tallyweir.schemas.pipeline.checks.databases import InHome
+from tallyweir.schemas.pipeline.checks.problems import Problem
+from tallyweir.schemas.pipeline.definition_json import OUTPUT_KINDS
+from tallyweir.schemas.pipeline.outputs.known_columns import KnownColumns
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output as DeclaredOutput
+from tallyweir.sinks.postgres.ledger.output_kinds import KINDS, OutputKind
+from tallyweir.sinks.postgres.outputs.keyed_table import SEQUENCE
+from tallyweir.sinks.postgres.outputs.output import (
+    Output,
+    StagedField,
+    fields_of_events,
+)
+from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
+from tallyweir.sinks.postgres.outputs.result_tables import create_or_check
+from tallyweir.sinks.postgres.outputs.voted_rows import (
+    MovedRows,
+    VotedRows,
+    row_refusals,
+)
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import (
     POSITION_COLUMNS,
     Column,
     names_and_types,
     table_identifier,
 )
-from sinks.postgres.staging.task_staging import TakesRows
-from sinks.postgres.tables.row_digest import RESULTS, change_digested, stored
-from sinks.protocol.votes import OutputTally
-from spark_jobs.tables.layout_builder import DeclaredEvents, output_table, staging_table
-from spark_jobs.task.staged_rows import StagedRows
+from tallyweir.sinks.postgres.staging.task_staging import TakesRows
+from tallyweir.sinks.postgres.tables.row_digest import RESULTS, change_digested, stored
+from tallyweir.sinks.protocol.votes import OutputTally
+from tallyweir.spark_jobs.tables.layout_builder import (
+    DeclaredEvents,
+    output_table,
+    staging_table,
+)
+from tallyweir.spark_jobs.task.staged_rows import StagedRows
 
 TOTAL = OutputKind(name="total", has_batch_rows=True, is_added_up=True)
 KINDS[TOTAL.name] = TOTAL

@@ -12,13 +12,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.local.embedded.state_directory import (
+from tallyweir.services.local.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
     share_fetched,
 )
-from services.process.endpoints import KAFKA_VARIABLE
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.services.process.endpoints import KAFKA_VARIABLE
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 _RUN_TIMEOUT_S = 300.0
 
@@ -45,11 +45,11 @@ class Command:
             and not name.startswith("PG")
         }
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "services.cli", self.name, *options],
+            [sys.executable, "-P", "-m", "tallyweir.services.cli", self.name, *options],
             cwd=ROOT,
             env={
                 **inherited,
-                "PYTHONPATH": str(ROOT),
+                "PYTHONPATH": str(ROOT / "src"),
                 STATE_DIRECTORY_VARIABLE: str(self.directory),
                 **variables,
             },
@@ -79,9 +79,9 @@ def run_command(
 ) -> str:
     """Run a command, which must end with a code, and return what it says on stdout."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "services.cli", *words],
+        [sys.executable, "-P", "-m", "tallyweir.services.cli", *words],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables},
         capture_output=True,
         text=True,
         check=False,

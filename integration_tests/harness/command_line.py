@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from services.cli.app import main
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.databases import DATABASES_VARIABLE
+from tallyweir.services.cli.app import main
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

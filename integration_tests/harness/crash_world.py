@@ -20,8 +20,8 @@ from psycopg.conninfo import make_conninfo
 
 from integration_tests.harness.light_driver import BATCH, INJECTED, TABLE
 from integration_tests.harness.postgres_driver import execute, query
-from sinks.faultpoints import FaultPoint, Side
-from sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.faultpoints import FaultPoint, Side
+from tallyweir.sinks.postgres.schema.migrations import migrate
 
 _ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 120.0

@@ -20,20 +20,20 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from schemas.codec import EventRecord, decode, diagnose, encode
-from schemas.contract import Contract
-from schemas.event_contracts import EventContract, EventContracts
-from schemas.formats.avro.wire_format import HEADER_BYTES, split
-from schemas.pipeline import AppendOutput, HeaderId, Pipeline, Source
-from schemas.tests.strategies import FLAT_TYPES, Json, contract_of
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.spark_session import start_spark_session
-from spark_jobs.frame.event_frame import EventFrameRecipe
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.kafka_source import empty_batch
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from spark_jobs.task.verdicts import Case, Rules
+from tallyweir.schemas.codec import EventRecord, decode, diagnose, encode
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.event_contracts import EventContract, EventContracts
+from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, split
+from tallyweir.schemas.pipeline import Append, HeaderId, Pipeline, Source
+from tallyweir.schemas.tests.strategies import FLAT_TYPES, Json, contract_of
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.spark_session import start_spark_session
+from tallyweir.spark_jobs.frame.event_frame import EventFrameRecipe
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.kafka_source import empty_batch
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from tallyweir.spark_jobs.task.verdicts import Case, Rules
 
 _EXAMPLES = int(os.environ.get("TALLYWEIR_DECODED_EXAMPLES", "25"))
 _FAR = 2**62
@@ -48,7 +48,7 @@ _PIPELINE = Pipeline(
         event_time="at",
         watermark_delay=dt.timedelta(hours=1),
     ),
-    outputs=(AppendOutput(table="t"),),
+    outputs=(Append(table="t"),),
 )
 #: What comes after the question of decoding may still kill an event.
 _LATER = {"MISSING_ID", "UNSTORABLE_VALUE", "TIMESTAMP_IN_FUTURE", "TIMESTAMP_TOO_OLD"}

@@ -8,9 +8,13 @@ from psycopg.rows import TupleRow
 
 from integration_tests.harness.forked_ledger import WINDOWS, add_windows
 from integration_tests.ledger_scenario import PIPELINE
-from sinks.postgres import steering
-from sinks.postgres.server.naming import revisions_table, staging_schema, state_table
-from sinks.postgres.steering import ActRequest, Discarded
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.server.naming import (
+    revisions_table,
+    staging_schema,
+    state_table,
+)
+from tallyweir.sinks.postgres.steering import ActRequest, Discarded
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -29,19 +29,22 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.audit import verify
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.server.columns import Column
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.identity import Attempt
-from sinks.protocol.offsets import OffsetRange
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.votes import (
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.offsets import OffsetRange
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.votes import (
     BatchTally,
     EventCounts,
     OutputTally,

@@ -20,8 +20,8 @@ from integration_tests.harness.kept_copies import with_kept_copies
 from integration_tests.harness.readings import Sent, sent, write_contract
 from integration_tests.harness.watched_driver import START_TIMEOUT_S, WatchedDriver
 from integration_tests.harness.written_topic import WrittenTopic
-from sinks.postgres.audit import verify
-from sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.server.connection import connect
 
 _POLL_S = 0.05
 _RUN_ENDS = {"run published", "run was done before"}
@@ -121,7 +121,7 @@ class DriverWorld:
             state_directory=state or self.state,
             once=once,
             environment=settings,
-            module="spark_jobs" if fault is None else _FAULTY_DRIVER,
+            module="tallyweir.spark_jobs" if fault is None else _FAULTY_DRIVER,
         )
 
     def batch(
@@ -148,7 +148,7 @@ class DriverWorld:
                 *map(_input_option, inputs),
             ],
             environment=settings,
-            module="spark_jobs.batch" if fault is None else _FAULTY_DRIVER,
+            module="tallyweir.spark_jobs.batch" if fault is None else _FAULTY_DRIVER,
         )
 
     def run_batch(

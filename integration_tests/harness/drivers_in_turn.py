@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from spark_jobs.__main__ import main
+from tallyweir.spark_jobs.__main__ import main
 
 #: What is logged at the end of each driver.
 ENDED = "driver in turn ended"

@@ -8,9 +8,9 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from integration_tests.ledger_scenario import PIPELINE, failed, fake_fingerprint
-from sinks.postgres import steering
-from sinks.postgres.audit import verify
-from sinks.postgres.steering import ActRequest, Erasure, ErasureRequest
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.steering import ActRequest, Erasure, ErasureRequest
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import Sent
-from sinks.diagnosis.batch_time import MeasuredBatch
-from sinks.diagnosis.bottleneck import (
+from tallyweir.sinks.diagnosis.batch_time import MeasuredBatch
+from tallyweir.sinks.diagnosis.bottleneck import (
     BATCHES_MIN,
     Bottleneck,
     Cause,
     ServerFacts,
     rank_causes,
 )
-from sinks.postgres.audit import read_evidence
-from sinks.postgres.server.connection import connect
-from sinks.protocol.measures import measures_json
+from tallyweir.sinks.postgres.audit import read_evidence
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.measures import measures_json
 
 #: Names the folder that evidence is written to, for the unit tests of the rules.
 RECORD_VARIABLE = "TALLYWEIR_RECORD_EVIDENCE"

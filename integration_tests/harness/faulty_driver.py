@@ -13,9 +13,9 @@ import signal
 import sys
 from itertools import count
 
-from sinks.faultpoints import DrainPoint, FaultPoint, Side, arm
-from spark_jobs.__main__ import main as run_driver
-from spark_jobs.batch.__main__ import main as do_batch_run
+from tallyweir.sinks.faultpoints import DrainPoint, FaultPoint, Side, arm
+from tallyweir.spark_jobs.__main__ import main as run_driver
+from tallyweir.spark_jobs.batch.__main__ import main as do_batch_run
 
 FAULT_VARIABLE = "TALLYWEIR_TEST_FAULT"
 _POINTS = {point.value: point for kind in (FaultPoint, DrainPoint) for point in kind}

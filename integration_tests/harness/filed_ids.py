@@ -16,13 +16,13 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from services.resolver.merging import merge_catalogs
-from sinks.postgres.catalog.run_source import PostgresRunSource
-from sinks.postgres.server.connection import connect
-from sinks.protocol.decisions import PublishOutcome
-from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.segment import SegmentView
-from sinks.seen_ids.tests.catalog import (
+from tallyweir.services.resolver.merging import merge_catalogs
+from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.segment import SegmentView
+from tallyweir.sinks.seen_ids.tests.catalog import (
     AtOnce,
     Never,
     Pair,

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from services.dev.chaos.chaos_world import PIPELINE, TOPIC
-from services.dev.chaos.check_records import Sent
-from services.dev.chaos.observed_run import ObservedRun
-from services.dev.chaos.plan import HOME
-from sinks.postgres.schema.migrations import migrate
+from tallyweir.services.dev.chaos.chaos_world import PIPELINE, TOPIC
+from tallyweir.services.dev.chaos.check_records import Sent
+from tallyweir.services.dev.chaos.observed_run import ObservedRun
+from tallyweir.services.dev.chaos.plan import HOME
+from tallyweir.sinks.postgres.schema.migrations import migrate
 
 _EVENTS = """
 CREATE TABLE chaos_events (

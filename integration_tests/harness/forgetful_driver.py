@@ -9,8 +9,8 @@ import sys
 from typing import Any
 from unittest import mock
 
-from sinks.postgres.outputs.window_merge import WindowMerge
-from spark_jobs.__main__ import main
+from tallyweir.sinks.postgres.outputs.window_merge import WindowMerge
+from tallyweir.spark_jobs.__main__ import main
 
 _FORGOTTEN = 2
 

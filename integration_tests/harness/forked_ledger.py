@@ -10,8 +10,8 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from integration_tests.ledger_scenario import TOPIC, fake_fingerprint
-from sinks.postgres.server.naming import state_table
-from sinks.postgres.tables.shadow_tables import read_shadow_tables
+from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.tables.shadow_tables import read_shadow_tables
 
 Connection = psycopg.Connection[TupleRow]
 

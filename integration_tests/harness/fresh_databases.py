@@ -12,10 +12,10 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from integration_tests.harness.postgres_driver import PostgresDriver, execute, query
-from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
-from sinks.postgres.server.branch_names import HOME
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.in_doubt import GlobalId
+from tallyweir.sinks.faultpoints import FaultPoint, Side, arm, disarm_all
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.in_doubt import GlobalId
 
 _NO_OPTIONS = sql.SQL("")
 

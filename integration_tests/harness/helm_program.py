@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 _BIN = ROOT / ".tallyweir" / "bin"
 _MODULE = "helm.sh/helm/v3/cmd/helm@v3.18.6"

@@ -17,11 +17,11 @@ from typing import cast
 import httpx
 from confluent_kafka import Consumer, TopicPartition
 
-from services.ingest.api_keys import make_key
-from services.ingest.key_file import API_KEYS, KEYS_FILE_VARIABLE
-from services.kafka.topics import ensure_topic
-from services.local.embedded.state_directory import ROOT
-from services.process.hashed_secrets import add_secret
+from tallyweir.services.ingest.api_keys import make_key
+from tallyweir.services.ingest.key_file import API_KEYS, KEYS_FILE_VARIABLE
+from tallyweir.services.kafka.topics import ensure_topic
+from tallyweir.services.local.embedded.state_directory import ROOT
+from tallyweir.services.process.hashed_secrets import add_secret
 
 PARTITIONS = 3
 _DEADLINE_S = 30.0
@@ -85,13 +85,13 @@ class IngestService:
         """Start it; returns when it is ready."""
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-P", "-m", "services.cli", "ingest"),
+                *(sys.executable, "-P", "-m", "tallyweir.services.cli", "ingest"),
                 *(*map(str, self._files), "--port", "0", "--public-name", "ingest"),
             ],
             cwd=ROOT,
             env={
                 **os.environ,
-                "PYTHONPATH": str(ROOT),
+                "PYTHONPATH": str(ROOT / "src"),
                 "TALLYWEIR_KAFKA_BOOTSTRAP": self.bootstrap,
                 KEYS_FILE_VARIABLE: str(self.keys_file),
             },

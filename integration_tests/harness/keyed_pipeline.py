@@ -9,8 +9,8 @@ from integration_tests.harness.driver_world import DriverWorld
 #: once. What it returns does not depend on how events are split over batches.
 KEYED_PIPELINE = """
 from datetime import timedelta
-from spark_jobs.pipeline import (
-    AppendOutput, ListState, MapState, Pipeline, Source, ValueState, stateful,
+from tallyweir import (
+    Append, ListState, MapState, Pipeline, Source, ValueState, stateful,
 )
 
 
@@ -45,7 +45,7 @@ pipeline = Pipeline(
         event_time="at",
         watermark_delay=timedelta(seconds=5),
     ),
-    outputs=(AppendOutput(table="readings"), totals),
+    outputs=(Append(table="readings"), totals),
 )
 """
 

@@ -10,7 +10,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.whole_database import read_database
-from sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.errors import RetryableError
 
 
 def killing_cursor(dsn: str, statements: int) -> type[psycopg.Cursor[TupleRow]]:

@@ -13,15 +13,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from services.local.embedded.kafka import EmbeddedKafka
-from services.local.embedded.postgres import EmbeddedPostgres
-from services.local.embedded.state_directory import (
+from tallyweir.services.local.embedded.kafka import EmbeddedKafka
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     share_fetched,
     state_directory,
 )
-from services.process.endpoints import Endpoints, child_environment
-from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE
+from tallyweir.services.process.endpoints import Endpoints, child_environment
+from tallyweir.sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE
 
 
 @contextmanager

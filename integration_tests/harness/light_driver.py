@@ -34,19 +34,24 @@ from integration_tests.harness.postgres_driver import (
     append_table,
     layout_of,
 )
-from sinks.faultpoints import FaultPoint, Side, arm, making
-from sinks.postgres.branches import participant
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.publish import publish_transaction
-from sinks.postgres.publish.home import PostgresHome
-from sinks.postgres.server.branch_names import HOME, branch_name, staged_for
-from sinks.protocol.coordinator import Coordinator
-from sinks.protocol.decisions import check_epoch
-from sinks.protocol.errors import RetryableError, TallyweirError
-from sinks.protocol.identity import Attempt, Epoch
-from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
-from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
-from sinks.testing.planned_batches import plan_batch
+from tallyweir.sinks.faultpoints import FaultPoint, Side, arm, making
+from tallyweir.sinks.postgres.branches import participant
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.publish import publish_transaction
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.server.branch_names import HOME, branch_name, staged_for
+from tallyweir.sinks.protocol.coordinator import Coordinator
+from tallyweir.sinks.protocol.decisions import check_epoch
+from tallyweir.sinks.protocol.errors import RetryableError, TallyweirError
+from tallyweir.sinks.protocol.identity import Attempt, Epoch
+from tallyweir.sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
+from tallyweir.sinks.protocol.votes import (
+    EventCounts,
+    OutputTally,
+    PartitionTally,
+    Vote,
+)
+from tallyweir.sinks.testing.planned_batches import plan_batch
 
 TABLE = "numbers"
 BATCH = 6

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 
 from integration_tests.harness.line_format import Lines
-from schemas.formats.known_formats import FORMATS
-from spark_jobs.__main__ import main as run_driver
-from spark_jobs.batch.__main__ import main as do_batch_run
+from tallyweir.schemas.formats.known_formats import FORMATS
+from tallyweir.spark_jobs.__main__ import main as run_driver
+from tallyweir.spark_jobs.batch.__main__ import main as do_batch_run
 
 if __name__ == "__main__":
     FORMATS[Lines.suffix] = Lines()

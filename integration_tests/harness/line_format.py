@@ -16,11 +16,11 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from schemas.contract import Contract
-from schemas.errors import ContractError, DecodeError, EncodeError, ReasonCode
-from schemas.event_contracts import EventContracts
-from schemas.formats.decoded_columns import DecodedEvents, column_types
-from schemas.formats.format import (
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.errors import ContractError, DecodeError, EncodeError, ReasonCode
+from tallyweir.schemas.event_contracts import EventContracts
+from tallyweir.schemas.formats.decoded_columns import DecodedEvents, column_types
+from tallyweir.schemas.formats.format import (
     BegunEvent,
     BegunField,
     Damage,
@@ -28,8 +28,8 @@ from schemas.formats.format import (
     Format,
     Schema,
 )
-from schemas.record_check import MisfitError, compile_check
-from schemas.schema_tree import (
+from tallyweir.schemas.record_check import MisfitError, compile_check
+from tallyweir.schemas.schema_tree import (
     Nullable,
     Primitive,
     Record,

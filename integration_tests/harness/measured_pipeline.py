@@ -16,7 +16,7 @@ BY_DRIVER = {"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "20000"}
 _TOTALS = """
 import time
 from datetime import timedelta
-from spark_jobs.pipeline import Pipeline, Source, ValueState, count, observe, stateful
+from tallyweir import Pipeline, Source, ValueState, count, observe, stateful
 
 
 @stateful(

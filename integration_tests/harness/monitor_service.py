@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import httpx
 
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 _TIMEOUT_S = 30.0
 
@@ -23,14 +23,14 @@ def running_monitor(
     """Serve in the block; gives what asks it. It must end well when it is told to."""
     process = subprocess.Popen(
         [
-            *(sys.executable, "-P", "-m", "services.cli"),
+            *(sys.executable, "-P", "-m", "tallyweir.services.cli"),
             *("monitor", "--port", "0"),
             *arguments,
         ],
         cwd=ROOT,
         env={
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(ROOT / "src"),
             "TALLYWEIR_KAFKA_BOOTSTRAP": bootstrap,
             "TALLYWEIR_HOME_DSN": home_dsn,
         },

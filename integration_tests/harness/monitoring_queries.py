@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 OBSERVABILITY = ROOT / "docker" / "observability"
 PROMETHEUS = OBSERVABILITY / "prometheus"

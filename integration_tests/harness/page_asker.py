@@ -11,8 +11,8 @@ import httpx
 from playwright.sync_api import Locator, Page, expect
 
 from integration_tests.harness.monitor_service import running_monitor
-from services.monitor.tokens import PAGE_TOKENS, Role, make_token
-from services.process.hashed_secrets import add_secret
+from tallyweir.services.monitor.tokens import PAGE_TOKENS, Role, make_token
+from tallyweir.services.process.hashed_secrets import add_secret
 
 #: A dry run asks Kafka, and a busy machine takes its time.
 _ACT_MS = 20_000

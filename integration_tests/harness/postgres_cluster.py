@@ -18,8 +18,8 @@ import psutil
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from integration_tests.harness.postgres_driver import execute, query
-from services.local.embedded.postgres import EmbeddedPostgres, server_binary
-from services.local.embedded.unprivileged import unprivileged
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres, server_binary
+from tallyweir.services.local.embedded.unprivileged import unprivileged
 
 _DEADLINE_S = 90.0
 _POLL_S = 0.05

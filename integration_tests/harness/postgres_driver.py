@@ -13,27 +13,30 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from sinks.postgres.branches.participant import PostgresParticipant
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.publish.home import PostgresHome
-from sinks.postgres.server.branch_names import HOME, database_of, staged_for
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.naming import TableNames, staging_table
-from sinks.postgres.staging.staging_tables import staging_tables
-from sinks.postgres.staging.staging_writer import StagingWriter
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.identity import Attempt
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.publisher import Publisher
-from sinks.protocol.votes import (
+from tallyweir.sinks.postgres.branches.participant import PostgresParticipant
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.server.branch_names import HOME, database_of, staged_for
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import TableNames, staging_table
+from tallyweir.sinks.postgres.staging.staging_tables import staging_tables
+from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.publisher import Publisher
+from tallyweir.sinks.protocol.votes import (
     BatchTally,
     EventCounts,
     OutputTally,
@@ -41,7 +44,7 @@ from sinks.protocol.votes import (
     Vote,
     tally_votes,
 )
-from sinks.testing.planned_batches import plan_batch
+from tallyweir.sinks.testing.planned_batches import plan_batch
 
 PIPELINE = "numbers"
 TP = TopicPartition("numbers", 0)

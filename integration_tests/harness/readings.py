@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from schemas.codec import EventRecord, encode
-from schemas.contract import Contract, load_contract
+from tallyweir.schemas.codec import EventRecord, encode
+from tallyweir.schemas.contract import Contract, load_contract
 
 #: Inside of the year that the tests' events happen in; long past, so that no event
 #: time is in the future whenever the tests run.

@@ -18,12 +18,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from services.relay import service
-from services.relay.relay_metrics import RelayMetrics
-from services.relay.stream_producer import StreamProducer
-from sinks.postgres.records import relay_feed
-from sinks.postgres.records.relay_feed import RelayFeed
-from sinks.process_log import configure_logging
+from tallyweir.services.relay import service
+from tallyweir.services.relay.relay_metrics import RelayMetrics
+from tallyweir.services.relay.stream_producer import StreamProducer
+from tallyweir.sinks.postgres.records import relay_feed
+from tallyweir.sinks.postgres.records.relay_feed import RelayFeed
+from tallyweir.sinks.process_log import configure_logging
 
 IDLE_TIMEOUT_S = 1.0
 

@@ -14,8 +14,8 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.harness.written_topic import WrittenTopic
-from services.relay.relay_metrics import RelayMetrics
-from services.relay.service import RelayService
+from tallyweir.services.relay.relay_metrics import RelayMetrics
+from tallyweir.services.relay.service import RelayService
 
 DEADLINE_S = 60.0
 

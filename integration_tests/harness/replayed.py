@@ -77,7 +77,7 @@ def command(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of ``tallyweir`` in a world, to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "services.cli", *arguments],
+        [sys.executable, "-m", "tallyweir.services.cli", *arguments],
         cwd=_ROOT,
         capture_output=True,
         text=True,
@@ -90,7 +90,7 @@ def command(
 def started(world: DriverWorld, *arguments: str) -> subprocess.Popen[str]:
     """Start a command of ``tallyweir`` in a world, as a terminal does."""
     return subprocess.Popen(
-        [sys.executable, "-m", "services.cli", *arguments],
+        [sys.executable, "-m", "tallyweir.services.cli", *arguments],
         cwd=_ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -104,7 +104,7 @@ def started(world: DriverWorld, *arguments: str) -> subprocess.Popen[str]:
 def _environment(world: DriverWorld) -> dict[str, str]:
     return {
         **os.environ,
-        "PYTHONPATH": str(_ROOT),
+        "PYTHONPATH": str(_ROOT / "src"),
         "PYSPARK_PYTHON": sys.executable,
         "TALLYWEIR_KAFKA_BOOTSTRAP": world.topic.bootstrap,
         "TALLYWEIR_HOME_DSN": world.home_dsn,

@@ -22,23 +22,23 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from integration_tests.harness.sharded_numbers import with_definition
-from sinks.postgres.audit import verify
-from sinks.postgres.outputs.key_text import format_key, shard_of
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.outbox_table import OutboxTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.columns import Column
-from sinks.postgres.steering import Restored, restore, take_snapshot
-from sinks.protocol.identity import Attempt
-from sinks.protocol.recovery import BrokerPosition
-from sinks.protocol.votes import (
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.outputs.key_text import format_key, shard_of
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
+from tallyweir.sinks.postgres.outputs.outbox_table import OutboxTable
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.steering import Restored, restore, take_snapshot
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.recovery import BrokerPosition
+from tallyweir.sinks.protocol.votes import (
     EventCounts,
     OutputTally,
     PartitionTally,
     Vote,
     tally_votes,
 )
-from sinks.testing.planned_batches import TOPIC_ID
+from tallyweir.sinks.testing.planned_batches import TOPIC_ID
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 STATE = (

@@ -13,9 +13,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
-from sinks.postgres.schema.migrations import migrate, migrate_participant
-from sinks.postgres.schema.roles import PUBLISHER, ROLES, grant_roles
-from sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.schema.migrations import migrate, migrate_participant
+from tallyweir.sinks.postgres.schema.roles import PUBLISHER, ROLES, grant_roles
+from tallyweir.sinks.postgres.server.branch_names import HOME
 
 OWNER = "owner"
 #: A login that belongs to no group.

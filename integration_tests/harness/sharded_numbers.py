@@ -17,13 +17,13 @@ from integration_tests.harness.postgres_driver import (
     Row,
     layout_of,
 )
-from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.votes import BatchTally
+from tallyweir.sinks.faultpoints import FaultPoint, Side, arm, disarm_all
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.votes import BatchTally
 
 _NUMBERS = AppendTable(
     table="numbers",

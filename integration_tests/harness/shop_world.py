@@ -7,8 +7,8 @@ from pathlib import Path
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import NOON, Sent, write_contract
 from integration_tests.harness.written_topic import WrittenTopic
-from schemas.codec import encode
-from schemas.contract import Contract
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.contract import Contract
 
 INSTANT = {"type": "long", "logicalType": "timestamp-micros"}
 ID = {"name": "event_id", "type": "string"}

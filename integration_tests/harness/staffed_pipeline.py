@@ -16,13 +16,13 @@ from integration_tests.harness.steered_pipeline import (
     steered_layout,
 )
 from integration_tests.harness.steering_model import SteeringModel
-from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.tables.shadow_tables import find_shadow_tables
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import FencedError, TallyweirError
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.votes import BatchTally, tally_votes
+from tallyweir.sinks.faultpoints import FaultPoint, Side, arm, disarm_all
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.tables.shadow_tables import find_shadow_tables
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import FencedError, TallyweirError
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.votes import BatchTally, tally_votes
 
 
 @dataclass(kw_only=True)

@@ -81,7 +81,7 @@ def standalone_cluster(
         "SPARK_WORKER_DIR": str(directory / "work"),
         "SPARK_DAEMON_MEMORY": "256m",
         # What executors inherit: tasks import our packages and copy to the home.
-        "PYTHONPATH": str(_ROOT),
+        "PYTHONPATH": str(_ROOT / "src"),
         "PYSPARK_PYTHON": sys.executable,
         "TALLYWEIR_HOME_DSN": home_dsn,
     }

@@ -25,9 +25,9 @@ from integration_tests.harness.steered_pipeline import (
     fingerprint_of,
 )
 from integration_tests.harness.steered_world import FORK, SteeredWorld
-from sinks.faultpoints import ActPoint, Side, arm
-from sinks.postgres import steering
-from sinks.postgres.versions.version_claim import describe_layout
+from tallyweir.sinks.faultpoints import ActPoint, Side, arm
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.versions.version_claim import describe_layout
 
 Connection = psycopg.Connection[TupleRow]
 Act = Callable[[Connection, Sequence[int]], object]

@@ -16,8 +16,8 @@ from typing import Any
 from integration_tests.harness.light_driver import LightDriver, run_light_driver
 from integration_tests.harness.postgres_driver import PIPELINE, PostgresDriver
 from integration_tests.harness.steered_pipeline import LAYOUTS, StagedIds, stage
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.protocol.ports import BatchPlan, RejectedRow, StagedBatch
 
 
 class SteeredDriver(LightDriver):

@@ -28,21 +28,26 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
 )
 from integration_tests.harness.versioned_windows import COUNTED, aggregate
-from sinks.postgres.catalog.run_source import PostgresRunSource
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_aggregates import AggregateFunction
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.connection import connect
-from sinks.protocol.identity import Attempt
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.recovery import BrokerPosition
-from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
-from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.tests.catalog import Never, Pair, run_of
-from sinks.testing.planned_batches import TOPIC_ID
+from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_aggregates import AggregateFunction
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.recovery import BrokerPosition
+from tallyweir.sinks.protocol.votes import (
+    EventCounts,
+    OutputTally,
+    PartitionTally,
+    Vote,
+)
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.tests.catalog import Never, Pair, run_of
+from tallyweir.sinks.testing.planned_batches import TOPIC_ID
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 #: Numbers are five minutes apart, so a window has four of them, a bucket twelve.

@@ -14,10 +14,10 @@ from integration_tests.harness.postgres_driver import PIPELINE, Row
 from integration_tests.harness.staffed_pipeline import StaffedPipeline
 from integration_tests.harness.steered_pipeline import TABLES
 from integration_tests.harness.steering_model import SteeringModel
-from sinks.faultpoints import disarm_all
-from sinks.postgres.audit import verify
-from sinks.postgres.tables.shadow_tables import read_shadow_tables
-from sinks.protocol.errors import RetryableError
+from tallyweir.sinks.faultpoints import disarm_all
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.tables.shadow_tables import read_shadow_tables
+from tallyweir.sinks.protocol.errors import RetryableError
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -17,8 +17,8 @@ from integration_tests.harness.steered_pipeline import (
     count_windows,
     steered_layout,
 )
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.steering.fork import shadow_of
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.steering.fork import shadow_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

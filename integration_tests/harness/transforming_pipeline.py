@@ -10,7 +10,7 @@ from integration_tests.harness.driver_world import DriverWorld
 _PIPELINE = """
 from datetime import timedelta
 from pyspark.sql import functions as F
-from spark_jobs.pipeline import AppendOutput, Pipeline, Reported, Source
+from tallyweir import Append, Pipeline, Reported, Source
 
 def transform(events):
 {body}
@@ -26,7 +26,7 @@ pipeline = Pipeline(
     ),
     transform=transform,
     reported=Reported({reported}),
-    outputs=(AppendOutput(table="readings"),),
+    outputs=(Append(table="readings"),),
 )
 """
 

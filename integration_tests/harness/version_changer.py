@@ -6,7 +6,7 @@ import os
 import signal
 
 from integration_tests.harness.versioned_windows import SECOND, change, go_back
-from sinks.faultpoints import Side, VersionPoint, arm
+from tallyweir.sinks.faultpoints import Side, VersionPoint, arm
 
 
 def change_and_die(dsn: str, kind: str, point: VersionPoint, side: Side) -> None:

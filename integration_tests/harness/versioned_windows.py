@@ -22,20 +22,23 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres import steering
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import (
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import (
     SessionWindows,
     WindowKind,
     fixed_windows,
 )
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import Column
-from sinks.postgres.steering.version_change import Changed
-from sinks.postgres.versions.version_claim import describe_layout
-from sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.steering.version_change import Changed
+from tallyweir.sinks.postgres.versions.version_claim import describe_layout
+from tallyweir.sinks.protocol.decisions import PublishOutcome
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SIZE_S = 10

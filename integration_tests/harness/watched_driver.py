@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import psutil
 
-from services.process.driver_process import DriverProcess
+from tallyweir.services.process.driver_process import DriverProcess
 
 _ROOT = Path(__file__).parents[2]
 _WORKER = "pyspark.worker"
@@ -37,13 +37,13 @@ class WatchedDriver(DriverProcess):
         once: bool = False,
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
-        module: str = "spark_jobs",
+        module: str = "tallyweir.spark_jobs",
     ) -> None:
         super().__init__(
             pipeline_file,
             {
                 **os.environ,
-                "PYTHONPATH": str(_ROOT),
+                "PYTHONPATH": str(_ROOT / "src"),
                 "PYSPARK_PYTHON": sys.executable,
                 "TALLYWEIR_KAFKA_BOOTSTRAP": kafka_bootstrap,
                 "TALLYWEIR_HOME_DSN": home_dsn,
@@ -143,6 +143,6 @@ def spark_jars() -> str:
     given = os.environ.get("TALLYWEIR_SPARK_JARS")
     if given:
         return given
-    from services.local.embedded import jars  # noqa: PLC0415 - fetches if missing
+    from tallyweir.services.local.embedded import jars  # noqa: PLC0415 - fetches if missing
 
     return ",".join(map(str, jars.spark_jars()))

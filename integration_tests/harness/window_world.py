@@ -18,25 +18,37 @@ from psycopg.rows import TupleRow
 
 from integration_tests.harness.postgres_driver import layout_of
 from integration_tests.harness.window_model import Event, Row, Rules
-from sinks.postgres.audit.checks.written_outputs import ToldVersion, WrittenOutput
-from sinks.postgres.outputs.result_tables import create_result_tables
-from sinks.postgres.outputs.voted_rows import VotedRows
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import (
+from tallyweir.sinks.postgres.audit.checks.written_outputs import (
+    ToldVersion,
+    WrittenOutput,
+)
+from tallyweir.sinks.postgres.outputs.result_tables import create_result_tables
+from tallyweir.sinks.postgres.outputs.voted_rows import VotedRows
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import (
     AlignedWindows,
     SessionWindows,
     WindowKind,
 )
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.publish.output_moves import OutputMoves
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.naming import TableNames
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.staging.attempt_register import register_attempt, transactions_of
-from sinks.postgres.staging.staging_tables import create_staging, staging_tables
-from sinks.postgres.tables.row_digest import (
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.publish.output_moves import OutputMoves
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.staging.attempt_register import (
+    register_attempt,
+    transactions_of,
+)
+from tallyweir.sinks.postgres.staging.staging_tables import (
+    create_staging,
+    staging_tables,
+)
+from tallyweir.sinks.postgres.tables.row_digest import (
     RESULTS,
     REVISIONS,
     RowDigest,
@@ -44,14 +56,14 @@ from sinks.postgres.tables.row_digest import (
     row_text,
     stored,
 )
-from sinks.postgres.versions.held_knowledge import HeldWindows
-from sinks.postgres.versions.layout_json import layout_to_json
-from sinks.protocol.identity import Attempt, Epoch
-from sinks.protocol.votes import BatchTally, OutputTally
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.event_columns import argument_column
-from spark_jobs.task.windows.window_assignment import assign_windows
-from spark_jobs.task.windows.window_partials import (
+from tallyweir.sinks.postgres.versions.held_knowledge import HeldWindows
+from tallyweir.sinks.postgres.versions.layout_json import layout_to_json
+from tallyweir.sinks.protocol.identity import Attempt, Epoch
+from tallyweir.sinks.protocol.votes import BatchTally, OutputTally
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.event_columns import argument_column
+from tallyweir.spark_jobs.task.windows.window_assignment import assign_windows
+from tallyweir.spark_jobs.task.windows.window_partials import (
     aggregate_windows,
     find_late,
     find_revising,
@@ -60,7 +72,7 @@ from spark_jobs.task.windows.window_partials import (
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SECOND_US = 1_000_000
 _START_US = int(_START.timestamp()) * _SECOND_US
-_VALUES = load_statements("sinks.postgres.audit.checks", "row_values.sql")
+_VALUES = load_statements("tallyweir.sinks.postgres.audit.checks", "row_values.sql")
 _NAMES = TableNames(pipeline_number=1, epoch=1, sequence=1)
 
 #: Name and function of each aggregate, and how its column is read.

@@ -27,8 +27,8 @@ from integration_tests.harness.alertmanager_program import (
     running_alertmanager,
 )
 from integration_tests.harness.relayed_home import RelayedHome, wait_for
-from services.alerts import http_post
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.alerts import http_post
+from tallyweir.sinks.protocol.errors import RetryableError
 
 
 @pytest.fixture

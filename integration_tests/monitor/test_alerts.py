@@ -39,15 +39,15 @@ from integration_tests.harness.postgres_driver import query
 from integration_tests.harness.relayed_home import DEADLINE_S, RelayedHome, wait_for
 from integration_tests.harness.role_world import OWNER, role_world
 from integration_tests.harness.written_topic import WrittenTopic
-from services.alerts.retention import KafkaRetention
-from services.alerts.webhook import ID_HEADER, SIGNATURE_HEADER, sign
-from services.cli.doctor.alert_checks import check_rules
-from services.kafka.topic_positions import read_positions
-from services.local.embedded.state_directory import ROOT
-from sinks.postgres.alerting.alert_book import AlertBook
-from sinks.postgres.audit import read_overview
-from sinks.postgres.schema.roles import ALERTS
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.alerts.retention import KafkaRetention
+from tallyweir.services.alerts.webhook import ID_HEADER, SIGNATURE_HEADER, sign
+from tallyweir.services.cli.doctor.alert_checks import check_rules
+from tallyweir.services.kafka.topic_positions import read_positions
+from tallyweir.services.local.embedded.state_directory import ROOT
+from tallyweir.sinks.postgres.alerting.alert_book import AlertBook
+from tallyweir.sinks.postgres.audit import read_overview
+from tallyweir.sinks.postgres.schema.roles import ALERTS
+from tallyweir.sinks.protocol.errors import RetryableError
 
 
 @pytest.fixture
@@ -298,11 +298,11 @@ def test_check_says_what_holds_and_tells_nobody(
 
 def _run(home: RelayedHome, *arguments: str) -> str:
     done = subprocess.run(
-        [*(sys.executable, "-P", "-m", "services.cli", "alerts"), *arguments],
+        [*(sys.executable, "-P", "-m", "tallyweir.services.cli", "alerts"), *arguments],
         cwd=ROOT,
         env={
             "PATH": "/usr/bin:/bin",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(ROOT / "src"),
             "TALLYWEIR_HOME_DSN": home.dsn,
             "TALLYWEIR_KAFKA_BOOTSTRAP": home.bootstrap,
             **SECRET,

@@ -15,8 +15,8 @@ from psycopg.rows import TupleRow
 from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.harness.postgres_driver import query
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from sinks.postgres.audit import read_overview
-from sinks.postgres.server.naming import application_name
+from tallyweir.sinks.postgres.audit import read_overview
+from tallyweir.sinks.postgres.server.naming import application_name
 
 Connection = psycopg.Connection[TupleRow]
 

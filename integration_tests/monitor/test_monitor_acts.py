@@ -15,10 +15,10 @@ import pytest
 
 from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from services.monitor.guard import FAILURES_MAX
-from services.monitor.guarded_paths import ACT_BYTES_MAX
-from services.monitor.tokens import PAGE_TOKENS, Role, make_token
-from services.process.hashed_secrets import add_secret
+from tallyweir.services.monitor.guard import FAILURES_MAX
+from tallyweir.services.monitor.guarded_paths import ACT_BYTES_MAX
+from tallyweir.services.monitor.tokens import PAGE_TOKENS, Role, make_token
+from tallyweir.services.process.hashed_secrets import add_secret
 
 _ACT = {"x-tallyweir-act": "1"}
 _PAUSE = {"arguments": {"reason": "airports are loaded"}, "dry_run": False}

@@ -16,11 +16,11 @@ from psycopg.rows import TupleRow
 from integration_tests.harness.page_asker import PageAsker, asking
 from integration_tests.harness.postgres_driver import query
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from services.monitor.home_reader import HomeReader
-from services.monitor.read_room import AT_WORK_MAX, WAITING_MAX
-from services.monitor.tokens import Role
-from sinks.postgres.server.sqlstate import translated
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.services.monitor.read_room import AT_WORK_MAX, WAITING_MAX
+from tallyweir.services.monitor.tokens import Role
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.protocol.errors import RetryableError
 
 #: More than there is room for.
 _READS = AT_WORK_MAX + WAITING_MAX + 20

@@ -14,8 +14,8 @@ from psycopg.types.json import Jsonb
 
 from integration_tests.harness.page_asker import PageAsker, asking
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from services.monitor.application import MonitorApplication
-from services.monitor.tokens import Role
+from tallyweir.services.monitor.application import MonitorApplication
+from tallyweir.services.monitor.tokens import Role
 
 #: As a value of an event would be, in whatever quotes one.
 _QUOTED = "4929-1234"

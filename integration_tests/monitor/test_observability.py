@@ -20,7 +20,7 @@ from integration_tests.harness.monitoring_queries import (
     panel_queries,
     variable_queries,
 )
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 #: What processes serve, with their labels; a histogram ends with its unit.
 _METRICS: dict[str, set[str]] = {

@@ -32,8 +32,8 @@ from integration_tests.harness.sharded_numbers import (
     start_driver,
     stop,
 )
-from services.produce.producer import EventProducer
-from sinks.diagnosis.bottleneck import Cause
+from tallyweir.services.produce.producer import EventProducer
+from tallyweir.sinks.diagnosis.bottleneck import Cause
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

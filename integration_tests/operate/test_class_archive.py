@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from integration_tests.harness.driver_world import DriverWorld, numbered
-from services.local.embedded.archived_classes import class_archive
-from services.process.endpoints import Endpoints, child_environment
+from tallyweir.services.local.embedded.archived_classes import class_archive
+from tallyweir.services.process.endpoints import Endpoints, child_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from services.local.embedded.daemon import free_port
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.daemon import free_port
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 _FILES = ROOT / "docker" / "kubernetes" / "tallyweir" / "files"
 _TIMEOUT_S = 20.0
@@ -24,7 +24,7 @@ _TIMEOUT_S = 20.0
 #: A driver that drains in two steps, so that a wait which a signal ends early shows.
 _DRIVER = """
 case "$*" in
-"-P -m spark_jobs "*)
+"-P -m tallyweir.spark_jobs "*)
     trap 'echo draining; sleep 0.3; echo drained; exit 0' TERM
     echo "started $*"
     [ -n "${ENDS_WITH:-}" ] && exit "$ENDS_WITH"
@@ -79,7 +79,7 @@ def test_sigterm_lets_the_driver_drain(tmp_path: Path) -> None:
     with _container(tmp_path) as process:
         assert process.stdout is not None
         started = process.stdout.readline()
-        assert "started -P -m spark_jobs departures.yaml\n" == started
+        assert "started -P -m tallyweir.spark_jobs departures.yaml\n" == started
         process.send_signal(signal.SIGTERM)
         assert 0 == process.wait(_TIMEOUT_S)
         assert ["draining\n", "drained\n"] == process.stdout.readlines()

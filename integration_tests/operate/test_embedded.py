@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from services.local.embedded.kafka import EmbeddedKafka
-from services.local.embedded.postgres import EmbeddedPostgres
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.local.embedded.kafka import EmbeddedKafka
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.sinks.protocol.errors import RetryableError
 
 TOPIC = "kept"
 
@@ -164,7 +164,9 @@ def test_postgres_never_starts_beside_a_server_that_is_still_there(
     postgres.start()
     pid_file = postgres.directory / "pid"
     number = pid_file.read_text()
-    monkeypatch.setattr("services.local.embedded.postgres._LEFTOVER_DEADLINE_S", 0.2)
+    monkeypatch.setattr(
+        "tallyweir.services.local.embedded.postgres._LEFTOVER_DEADLINE_S", 0.2
+    )
     pid_file.unlink()
 
     with pytest.raises(RetryableError, match="POSTGRES_LEFTOVERS"):

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from integration_tests.harness.helm_program import find_helm
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 #: For the test that has to build Helm first.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]

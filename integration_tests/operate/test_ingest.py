@@ -14,11 +14,11 @@ from integration_tests.harness.ingest_service import (
     places,
     read_stored,
 )
-from schemas.codec import decode, encode
-from schemas.contract import load_contract
-from schemas.formats.avro.wire_format import split
-from services.ingest.key_file import API_KEYS
-from services.process.hashed_secrets import read_secrets, revoke_secret
+from tallyweir.schemas.codec import decode, encode
+from tallyweir.schemas.contract import load_contract
+from tallyweir.schemas.formats.avro.wire_format import split
+from tallyweir.services.ingest.key_file import API_KEYS
+from tallyweir.services.process.hashed_secrets import read_secrets, revoke_secret
 
 CONTRACT = load_contract("page_view.v1")
 WRITERS = {CONTRACT.schema_id: CONTRACT}

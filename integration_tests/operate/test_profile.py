@@ -20,12 +20,17 @@ from integration_tests.harness.relayed_home import wait_for
 from integration_tests.harness.transforming_pipeline import (
     write_transforming_pipeline,
 )
-from services.local.embedded.state_directory import ROOT
-from sinks.postgres.profiles import KEPT, ProfileKind, TakenProfile, keep_profile
+from tallyweir.services.local.embedded.state_directory import ROOT
+from tallyweir.sinks.postgres.profiles import (
+    KEPT,
+    ProfileKind,
+    TakenProfile,
+    keep_profile,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-_DAEMON = "spark_jobs.engine.python_daemon"
+_DAEMON = "tallyweir.spark_jobs.engine.python_daemon"
 
 #: Nothing but this function takes time: a quarter of a second for each event.
 _SLOW = """
@@ -96,11 +101,11 @@ def _profile(
 ) -> subprocess.CompletedProcess[str]:
     command = ["profile", "readings", flag, seconds, "--output", output]
     return subprocess.run(
-        [sys.executable, "-P", "-m", "services.cli", *command],
+        [sys.executable, "-P", "-m", "tallyweir.services.cli", *command],
         cwd=ROOT,
         env={
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(ROOT / "src"),
             "TALLYWEIR_HOME_DSN": home_dsn,
             "TALLYWEIR_KAFKA_BOOTSTRAP": bootstrap,
         },

@@ -11,18 +11,18 @@ from psycopg.rows import TupleRow
 from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.interrupted_session import interrupted
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from sinks.postgres import steering
-from sinks.postgres.ledger.scaling_record import (
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.ledger.scaling_record import (
     LastDecided,
     ScalingRecord,
     read_free_connections,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import EpochClaim
-from sinks.scaling.bounds import NOT_SCALED, Bounds, Range
-from sinks.scaling.decision import Because, Limits, Standing, decide
-from sinks.scaling.load import Observation
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.scaling.bounds import NOT_SCALED, Bounds, Range
+from tallyweir.sinks.scaling.decision import Because, Limits, Standing, decide
+from tallyweir.sinks.scaling.load import Observation
 
 _CLAIM = EpochClaim(
     installation="i", pipeline_number=1, epoch=Epoch(1), nonce="0123456789abcdef"

@@ -23,10 +23,10 @@ from integration_tests.harness.transforming_pipeline import (
     write_transforming_pipeline,
 )
 from integration_tests.harness.watched_driver import WatchedDriver
-from sinks.postgres import steering
-from sinks.postgres.audit import RecordedDecision, read_scaling
-from sinks.scaling.bounds import Bounds, Range
-from sinks.scaling.decision import (
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import RecordedDecision, read_scaling
+from tallyweir.sinks.scaling.bounds import Bounds, Range
+from tallyweir.sinks.scaling.decision import (
     BUSY_MIN,
     BUSY_TARGET,
     CATCH_UP_S,
@@ -52,7 +52,7 @@ _SLOW = """
 _SLOW_KEYS = """
 import time
 from datetime import timedelta
-from spark_jobs.pipeline import AppendOutput, Pipeline, Source, ValueState, stateful
+from tallyweir import Append, Pipeline, Source, ValueState, stateful
 
 
 @stateful(
@@ -76,7 +76,7 @@ pipeline = Pipeline(
         event_time="at",
         watermark_delay=timedelta(hours=1),
     ),
-    outputs=(AppendOutput(table="readings"), totals),
+    outputs=(Append(table="readings"), totals),
 )
 """
 _HOT = "hot"

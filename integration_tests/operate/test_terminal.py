@@ -15,7 +15,7 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.terminal import Terminal
-from services.local.embedded.state_directory import ROOT, share_fetched
+from tallyweir.services.local.embedded.state_directory import ROOT, share_fetched
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -45,7 +45,7 @@ class _Shell:
     def type(self, *arguments: str) -> Terminal:
         environment = {
             **os.environ,
-            "PYTHONPATH": str(self._clone),
+            "PYTHONPATH": str(self._clone / "src"),
             "TALLYWEIR_KAFKA_BOOTSTRAP": self.world.topic.bootstrap,
             "TALLYWEIR_HOME_DSN": self.world.home_dsn,
             "TALLYWEIR_STATE_DIR": str(self._state),
@@ -53,7 +53,7 @@ class _Shell:
             # Python workers of Spark's get the signal as well.
             "TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": "0",
         }
-        program = [sys.executable, "-P", "-m", "services.cli"]
+        program = [sys.executable, "-P", "-m", "tallyweir.services.cli"]
         return Terminal([*program, *arguments], self.world.directory, environment)
 
     def run(self) -> Terminal:
@@ -124,7 +124,7 @@ def test_a_second_ctrl_c_does_not_wait(shell: _Shell) -> None:
             assert 130 == terminal.wait(), terminal.text
     assert "Traceback" not in terminal.text
     with shell.run() as terminal:
-        terminal.await_program("spark_jobs")
+        terminal.await_program("tallyweir.spark_jobs")
         terminal.await_child("java")
         terminal.press_ctrl_c()
         assert 0 == terminal.wait(), terminal.text
@@ -137,7 +137,7 @@ def test_a_second_ctrl_c_does_not_wait(shell: _Shell) -> None:
 def test_ctrl_c_drains_a_driver_that_has_hardly_begun(shell: _Shell) -> None:
     """Long before there is a JVM, or anything but Python that starts."""
     with shell.run() as terminal:
-        terminal.await_program("spark_jobs")
+        terminal.await_program("tallyweir.spark_jobs")
         terminal.press_ctrl_c()
         assert 0 == terminal.wait(), terminal.text
     assert "Traceback" not in terminal.text
@@ -149,7 +149,7 @@ def test_ctrl_c_ends_a_batch_run_that_can_be_done_again(shell: _Shell) -> None:
     offsets = f"{shell.world.topic.name}:0:0-5"
     arguments = ("batch", str(shell.world.pipeline_file), "--run", "r")
     with shell.type(*arguments, "--offsets", offsets) as terminal:
-        terminal.await_program("spark_jobs.batch")
+        terminal.await_program("tallyweir.spark_jobs.batch")
         terminal.await_child("java")
         terminal.press_ctrl_c()
         assert 130 == terminal.wait(), terminal.text

@@ -10,10 +10,10 @@ from psycopg.rows import TupleRow
 from typer.testing import CliRunner
 
 from integration_tests.ledger_scenario import PIPELINE, TOPIC, LedgerScenario
-from services.cli.app import build_app
-from sinks.postgres import audit
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.services.cli.app import build_app
+from tallyweir.sinks.postgres import audit
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _PLACE = TopicPartition(TOPIC, 0)
 #: Partition 0 of the scenario is read up to here.

@@ -11,7 +11,7 @@ import argparse
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from integration_tests.harness.headless_chromium import running_chromium
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 _PICTURES = ROOT / "docs" / "monitor"
 _DESK = ViewportSize(width=1280, height=900)

@@ -17,9 +17,9 @@ from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from services.monitor.application import PAGE
-from services.monitor.tokens import PAGE_TOKENS, Role, make_token
-from services.process.hashed_secrets import add_secret
+from tallyweir.services.monitor.application import PAGE
+from tallyweir.services.monitor.tokens import PAGE_TOKENS, Role, make_token
+from tallyweir.services.process.hashed_secrets import add_secret
 
 _PAGE_BYTES_MAX = 100_000
 

@@ -13,9 +13,9 @@ from psycopg.types.json import Jsonb
 
 from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from services.monitor.tokens import PAGE_TOKENS, Role, make_token
-from services.process.hashed_secrets import add_secret
-from sinks.protocol.ages import bucket_of
+from tallyweir.services.monitor.tokens import PAGE_TOKENS, Role, make_token
+from tallyweir.services.process.hashed_secrets import add_secret
+from tallyweir.sinks.protocol.ages import bucket_of
 
 #: Every caption of a chart, in their order.
 _CAPTIONS = [

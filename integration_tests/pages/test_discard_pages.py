@@ -17,8 +17,8 @@ from integration_tests.harness.readings import Sent
 from integration_tests.harness.whole_database import read_database
 from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, TOPIC, LedgerScenario
-from services.kafka.topic_log import TopicLog
-from services.monitor.tokens import Role
+from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.services.monitor.tokens import Role
 
 _STEERING = f"{PIPELINE}/steering"
 _NOTE = "SELECT pipeline, front, reason, discarded_by FROM tallyweir.discarded_pipeline"

@@ -21,9 +21,9 @@ from integration_tests.harness.versioned_windows import FIRST, SECOND, change, p
 from integration_tests.harness.whole_database import read_database
 from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, TOPIC, LedgerScenario
-from services.kafka.topic_log import TopicLog
-from services.monitor.tokens import Role
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.services.monitor.tokens import Role
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _STEERING = f"{PIPELINE}/steering"
 _POSITION = "SELECT next_offset FROM tallyweir.partition_progress"

@@ -19,17 +19,17 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.audit import Check, Receipt, verify
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.connection import connect
-from sinks.protocol.errors import (
+from tallyweir.sinks.postgres.audit import Check, Receipt, verify
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     FatalError,
     FencedError,
     RetryableError,
 )
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.ports import RowsRejectedError
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.ports import RowsRejectedError
 
 _OFFSETS = "SELECT kafka_offset FROM numbers ORDER BY 1"
 _NEXT = "SELECT next_offset FROM tallyweir.partition_progress"

@@ -13,18 +13,18 @@ from typer.testing import CliRunner, Result
 
 from integration_tests.harness.relayed_home import read_committed, relay_round
 from integration_tests.ledger_scenario import PIPELINE, TOPIC, LedgerScenario
-from services.alerts.observer import Observer
-from services.alerts.rules_file import read_rules
-from services.cli.app import build_app
-from services.kafka.pipeline_offsets import read_offsets
-from services.monitor.event_copies import read_from_kafka
-from services.operate.redrive.redriver import redrive
-from services.process.endpoints import KAFKA_VARIABLE, Endpoints
-from sinks.postgres import audit
-from sinks.postgres.steering import RecordPosition, RedriveSelection
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import TopicPartition
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.services.alerts.observer import Observer
+from tallyweir.services.alerts.rules_file import read_rules
+from tallyweir.services.cli.app import build_app
+from tallyweir.services.kafka.pipeline_offsets import read_offsets
+from tallyweir.services.monitor.event_copies import read_from_kafka
+from tallyweir.services.operate.redrive.redriver import redrive
+from tallyweir.services.process.endpoints import KAFKA_VARIABLE, Endpoints
+from tallyweir.sinks.postgres import audit
+from tallyweir.sinks.postgres.steering import RecordPosition, RedriveSelection
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 _RUN_TOPIC = "batch:orders-1"
 _RULES = """\

@@ -16,7 +16,7 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.readings import NOON, READING, reading, sent
-from sinks.faultpoints import FaultPoint
+from tallyweir.sinks.faultpoints import FaultPoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

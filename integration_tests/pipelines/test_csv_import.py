@@ -15,18 +15,22 @@ from integration_tests.harness.command import run_command
 from integration_tests.harness.faulty_driver import FAULT_VARIABLE
 from integration_tests.harness.shown_rows import show_rows
 from integration_tests.harness.watched_driver import WatchedDriver
-from services.dev.chaos.templates.results import Results, compare_results, read_results
-from services.local.datasets.made_up import DATASETS
-from services.local.embedded.state_directory import (
+from tallyweir.services.dev.chaos.templates.results import (
+    Results,
+    compare_results,
+    read_results,
+)
+from tallyweir.services.local.datasets.made_up import DATASETS
+from tallyweir.services.local.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
     share_fetched,
 )
-from services.local.templates.template import read_template
-from services.process.endpoints import KAFKA_VARIABLE
-from sinks.faultpoints import FaultPoint
-from sinks.postgres.audit import verify
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.services.local.templates.template import read_template
+from tallyweir.services.process.endpoints import KAFKA_VARIABLE
+from tallyweir.sinks.faultpoints import FaultPoint
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -250,7 +254,11 @@ def _upsert(
 def _import(
     file: Path, dsn: str, directory: Path, *options: str, fault: str | None = None
 ) -> WatchedDriver:
-    module = "integration_tests.harness.faulty_driver" if fault else "spark_jobs.batch"
+    module = (
+        "integration_tests.harness.faulty_driver"
+        if fault
+        else "tallyweir.spark_jobs.batch"
+    )
     return WatchedDriver(
         read_template("csv-import").file,
         kafka_bootstrap="localhost:1",

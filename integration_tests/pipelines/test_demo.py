@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from integration_tests.harness.command import Command, signal_at
-from services.process.endpoints import (
+from tallyweir.services.process.endpoints import (
     KAFKA_VARIABLE,
 )
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -73,7 +73,7 @@ def test_the_next_demo_ends_what_a_killed_one_left(demo: Command) -> None:
     signal_at(killed, "driver started", signal.SIGKILL)
     killed.communicate()
     left = demo.processes()
-    assert any("spark_jobs" in process.cmdline() for process in left)
+    assert any("tallyweir.spark_jobs" in process.cmdline() for process in left)
 
     following = demo.start("--events", "2000")
     signal_at(following, "Kafka at", signal.SIGTERM)

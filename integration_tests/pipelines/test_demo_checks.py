@@ -9,11 +9,11 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from services.dev.demo.drill import DrillReport
-from services.dev.demo.expected_results import ExpectedResults
-from services.dev.demo.independent_checks import add_independent_checks
-from services.produce.faults import Expectation
-from sinks.postgres.audit import Receipt, Totals
+from tallyweir.services.dev.demo.drill import DrillReport
+from tallyweir.services.dev.demo.expected_results import ExpectedResults
+from tallyweir.services.dev.demo.independent_checks import add_independent_checks
+from tallyweir.services.produce.faults import Expectation
+from tallyweir.sinks.postgres.audit import Receipt, Totals
 
 HOUR = dt.datetime(2013, 1, 1, 10, tzinfo=dt.UTC)
 FLIGHTS = (("a", 9), ("b", -2), ("c", None))

@@ -17,15 +17,15 @@ import pytest
 from integration_tests.harness.command import run_command
 from integration_tests.harness.shown_rows import show_rows
 from integration_tests.harness.written_topic import WrittenTopic
-from services.local.datasets.flights import read_file
-from services.local.embedded.state_directory import (
+from tallyweir.services.local.datasets.flights import read_file
+from tallyweir.services.local.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
     share_fetched,
 )
-from services.process.endpoints import KAFKA_VARIABLE
-from sinks.postgres.audit import verify
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.services.process.endpoints import KAFKA_VARIABLE
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

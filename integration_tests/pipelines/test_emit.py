@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from schemas.codec import decode, diagnose
-from schemas.contract import load_contract, versions_of
-from services.kafka.topics import ensure_topic
-from services.local.datasets.page_views import read_page_views
-from services.produce.emit import emit, plan_faults
-from services.produce.faults import FaultRates, default_partition
-from services.produce.producer import Delivery, EventProducer
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.schemas.codec import decode, diagnose
+from tallyweir.schemas.contract import load_contract, versions_of
+from tallyweir.services.kafka.topics import ensure_topic
+from tallyweir.services.local.datasets.page_views import read_page_views
+from tallyweir.services.produce.emit import emit, plan_faults
+from tallyweir.services.produce.faults import FaultRates, default_partition
+from tallyweir.services.produce.producer import Delivery, EventProducer
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = load_contract("flight_departure.v1")
@@ -214,13 +214,13 @@ def run_emit(
     (folder / "flights.csv").write_text(rows)
     return subprocess.run(
         [
-            *(sys.executable, "-m", "services.cli", "emit", "pipeline.yaml"),
+            *(sys.executable, "-m", "tallyweir.services.cli", "emit", "pipeline.yaml"),
             *("--input", "flights.csv", *arguments),
         ],
         cwd=folder,
         env={
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(ROOT / "src"),
             "TALLYWEIR_KAFKA_BOOTSTRAP": bootstrap,
         },
         capture_output=True,

@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 from integration_tests.harness.command import run_command
-from services.local.embedded.state_directory import ROOT
-from services.notebook.jupyter import install_jupyter, notebook_environment
-from services.process.endpoints import Endpoints
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.services.local.embedded.state_directory import ROOT
+from tallyweir.services.notebook.jupyter import install_jupyter, notebook_environment
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 # Jupyter is installed first, once for a state directory.
 pytestmark = pytest.mark.timeout(400)

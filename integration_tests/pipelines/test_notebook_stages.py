@@ -13,9 +13,9 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.keyed_pipeline import write_python_pipeline
-from services.notebook.jupyter import notebook_environment
-from services.process.endpoints import Endpoints
-from sinks.postgres.server.databases import DATABASES_VARIABLE
+from tallyweir.services.notebook.jupyter import notebook_environment
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 _PIPELINE = """
 from datetime import timedelta
 from pyspark.sql import functions as F
-from spark_jobs.pipeline import (
-    AppendOutput, Pipeline, Source, ValueState, stateful,
+from tallyweir import (
+    Append, Pipeline, Source, ValueState, stateful,
 )
 
 
@@ -55,8 +55,8 @@ pipeline = Pipeline(
     ),
     transform=transform,
     outputs=(
-        AppendOutput(table="readings"),
-        AppendOutput(table="billed", databases=("billing",), where="amount > 4"),
+        Append(table="readings"),
+        Append(table="billed", databases=("billing",), where="amount > 4"),
         totals,
     ),
 )
@@ -64,7 +64,7 @@ pipeline = Pipeline(
 
 _PROGRAM = """
 import json, sys
-from spark_jobs.notebook import open_slice
+from tallyweir import open_slice
 with open_slice(sys.argv[1]).stages() as stages:
     last = stages.spark_frame(sys.argv[2])
     published = stages.dry_publish()
@@ -92,7 +92,7 @@ def _look(
     environment = notebook_environment(endpoints)
     environment[DATABASES_VARIABLE] = json.dumps(databases)
     directory = world.directory / "slice"
-    capture = ["-m", "spark_jobs.notebook", str(world.pipeline_file), *which]
+    capture = ["-m", "tallyweir.spark_jobs.notebook", str(world.pipeline_file), *which]
     _run([*capture, f"--output={directory}"], environment)
     said = _run(["-c", _PROGRAM, str(directory), step], environment)
     found: dict[str, Any] = json.loads(said.splitlines()[-1])

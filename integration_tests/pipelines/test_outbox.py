@@ -25,15 +25,15 @@ from integration_tests.harness.relayed_home import (
     relay_round,
     without_repeats,
 )
-from services.kafka.topics import ensure_topic
-from services.relay import tenure
-from sinks.postgres.audit import Receipt, verify
-from sinks.postgres.outputs.outbox_table import OutboxTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.records.relay_feed import OUTBOX, RelayFeed
-from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.server.columns import Column
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.kafka.topics import ensure_topic
+from tallyweir.services.relay import tenure
+from tallyweir.sinks.postgres.audit import Receipt, verify
+from tallyweir.sinks.postgres.outputs.outbox_table import OutboxTable
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.records.relay_feed import OUTBOX, RelayFeed
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.errors import RetryableError
 
 _FIELDS = (
     Column(name="number", postgres_type="bigint"),

@@ -35,11 +35,11 @@ from integration_tests.harness.relayed_home import (
 )
 from integration_tests.harness.role_world import OWNER, role_world
 from integration_tests.harness.started_relay import relay
-from services.relay.relay_metrics import RelayMetrics
-from services.relay.service import RelayService
-from services.relay.tenure import MESSAGES_MAX
-from sinks.postgres.records.relay_feed import DEAD_LETTERS, RelayFeed
-from sinks.postgres.schema.roles import RELAY
+from tallyweir.services.relay.relay_metrics import RelayMetrics
+from tallyweir.services.relay.service import RelayService
+from tallyweir.services.relay.tenure import MESSAGES_MAX
+from tallyweir.sinks.postgres.records.relay_feed import DEAD_LETTERS, RelayFeed
+from tallyweir.sinks.postgres.schema.roles import RELAY
 
 
 @pytest.fixture
@@ -297,7 +297,7 @@ def test_the_command_sends_and_ends_cleanly_on_sigterm(home: RelayedHome) -> Non
     home.publish(1)
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "services.cli", "relay", "--every", "1s"],
+        [sys.executable, "-m", "tallyweir.services.cli", "relay", "--every", "1s"],
         env={
             **os.environ,
             "TALLYWEIR_HOME_DSN": home.dsn,

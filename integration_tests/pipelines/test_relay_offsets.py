@@ -16,9 +16,9 @@ from integration_tests.harness.relayed_home import (
     wait_for,
     without_repeats,
 )
-from services.relay import offset_mirror
-from services.relay.relay_metrics import RelayMetrics
-from services.relay.service import RelayService
+from tallyweir.services.relay import offset_mirror
+from tallyweir.services.relay.relay_metrics import RelayMetrics
+from tallyweir.services.relay.service import RelayService
 
 
 @pytest.fixture

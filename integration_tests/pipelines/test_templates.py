@@ -11,15 +11,15 @@ import pytest
 
 from integration_tests.harness.command import run_command
 from integration_tests.harness.written_topic import WrittenTopic
-from services.local.embedded.state_directory import (
+from tallyweir.services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     share_fetched,
 )
-from services.local.templates.template import read_template, template_names
-from services.process.endpoints import KAFKA_VARIABLE
-from services.produce.source_section import read_source_section
-from sinks.postgres.audit import verify
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.services.local.templates.template import read_template, template_names
+from tallyweir.services.process.endpoints import KAFKA_VARIABLE
+from tallyweir.services.produce.source_section import read_source_section
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from services.cli.app import build_app
-from services.kafka.open_transactions import find_held_back
-from services.kafka.topic_log import TopicLog
-from services.monitor.shown_pipeline import summary_json
-from services.process.endpoints import KAFKA_VARIABLE
-from sinks.postgres.audit import read_overview
-from sinks.protocol.offsets import TopicPartition
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.services.cli.app import build_app
+from tallyweir.services.kafka.open_transactions import find_held_back
+from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.services.monitor.shown_pipeline import summary_json
+from tallyweir.services.process.endpoints import KAFKA_VARIABLE
+from tallyweir.sinks.postgres.audit import read_overview
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 
 def test_an_open_transaction_is_before_the_high_watermark_and_behind_the_stable_end(

@@ -17,15 +17,15 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from services.local.embedded.postgres import EmbeddedPostgres
-from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.naming import TableNames
-from sinks.postgres.staging.attempt_register import ATTEMPTS
-from sinks.postgres.staging.staging_writer import StagingWriter
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.identity import Attempt
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.staging.attempt_register import ATTEMPTS
+from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.identity import Attempt
 
 _OUTPUT = append_table("numbers", number="bigint", label="text")
 _LAYOUT = layout_of(_OUTPUT)

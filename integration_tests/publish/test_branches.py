@@ -19,14 +19,14 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.faultpoints import FaultPoint, Side, arm, disarm_all
-from sinks.postgres.branches import participant as postgres_participant
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import FatalError, RetryableError
-from sinks.testing.planned_batches import PLANNED_AT_US
+from tallyweir.sinks.faultpoints import FaultPoint, Side, arm, disarm_all
+from tallyweir.sinks.postgres.branches import participant as postgres_participant
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import FatalError, RetryableError
+from tallyweir.sinks.testing.planned_batches import PLANNED_AT_US
 
 _NUMBERS = AppendTable(
     table="numbers",

@@ -22,20 +22,20 @@ from integration_tests.harness.postgres_driver import (
     SECOND_US,
     query,
 )
-from services.resolver.merging import merge_catalogs
-from sinks.faultpoints import MergePoint, Side, arm, disarm_all
-from sinks.postgres.catalog import catalog_merge
-from sinks.postgres.catalog.run_source import PostgresRunSource
-from sinks.postgres.schema.roles import PUBLISHER, grant_roles
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.statements import load_statements
-from sinks.seen_ids import bucket_merge
-from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.tests.catalog import Never
+from tallyweir.services.resolver.merging import merge_catalogs
+from tallyweir.sinks.faultpoints import MergePoint, Side, arm, disarm_all
+from tallyweir.sinks.postgres.catalog import catalog_merge
+from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.schema.roles import PUBLISHER, grant_roles
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.seen_ids import bucket_merge
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.tests.catalog import Never
 
-_CHUNKS = load_statements("sinks.postgres.catalog", "chunks.sql")
-_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
+_CHUNKS = load_statements("tallyweir.sinks.postgres.catalog", "chunks.sql")
+_PUBLISH = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
 
 
 @pytest.fixture

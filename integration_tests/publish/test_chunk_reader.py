@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from integration_tests.harness.filed_ids import HOUR, LAYOUT, FiledIds
-from sinks.postgres.catalog import catalog_merge
-from sinks.postgres.catalog.run_source import PostgresRunSource
-from sinks.postgres.server.connection import connect
-from sinks.seen_ids import bucket_merge
-from sinks.seen_ids.entries import Entries
-from sinks.seen_ids.stored_chunks import Slices, StoredChunks
-from sinks.seen_ids.tests.catalog import MemoryCatalog, Pair, run_of
+from tallyweir.sinks.postgres.catalog import catalog_merge
+from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.seen_ids import bucket_merge
+from tallyweir.sinks.seen_ids.entries import Entries
+from tallyweir.sinks.seen_ids.stored_chunks import Slices, StoredChunks
+from tallyweir.sinks.seen_ids.tests.catalog import MemoryCatalog, Pair, run_of
 
 
 def test_a_slice_is_returned_if_it_may_have_the_id_and_no_other(

@@ -14,26 +14,30 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from services.dev.chaos.plan import Cut, CutSide
-from services.dev.chaos.wire_messages import Statement
-from services.dev.chaos.wire_proxy import WireProxy, wire_proxy
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.publish.home import PostgresHome
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.naming import STAGING_SETS, TableNames, staging_table
-from sinks.postgres.staging.attempt_register import ATTEMPTS
-from sinks.postgres.staging.staging_writer import StagingWriter
-from sinks.protocol.identity import Attempt
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan
-from sinks.testing.conformance import CASES
-from sinks.testing.home_harness import (
+from tallyweir.services.dev.chaos.plan import Cut, CutSide
+from tallyweir.services.dev.chaos.wire_messages import Statement
+from tallyweir.services.dev.chaos.wire_proxy import WireProxy, wire_proxy
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import (
+    STAGING_SETS,
+    TableNames,
+    staging_table,
+)
+from tallyweir.sinks.postgres.staging.attempt_register import ATTEMPTS
+from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.testing.conformance import CASES
+from tallyweir.sinks.testing.home_harness import (
     IDLE_TIMEOUT_US,
     WATERMARK_DELAY_US,
     HomeHarness,
     LedgerLine,
 )
-from sinks.testing.planned_batches import RESULTS, Position
+from tallyweir.sinks.testing.planned_batches import RESULTS, Position
 
 _OUTPUT = AppendTable(table=RESULTS, staging_table=RESULTS, event_columns=())
 _LAYOUT = layout_of(

@@ -14,12 +14,12 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.columns import Column
-from sinks.postgres.staging.corrections import CORRECTION
-from sinks.protocol.batch_run import BatchRun, Disposition, RunInput
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.staging.corrections import CORRECTION
+from tallyweir.sinks.protocol.batch_run import BatchRun, Disposition, RunInput
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.ports import BatchPlan
 
 _ROWS = "SELECT id, amount FROM numbers ORDER BY kafka_offset"
 _REPLACED = (

@@ -17,11 +17,11 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.publish import publish_transaction
-from sinks.postgres.publish.home import PostgresHome
-from sinks.postgres.server.connection import connect
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import FatalError, FencedError, RetryableError
+from tallyweir.sinks.postgres.publish import publish_transaction
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import FatalError, FencedError, RetryableError
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
 _DEADLINE_S = 20.0

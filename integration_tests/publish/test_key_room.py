@@ -12,12 +12,12 @@ import pytest
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.key_text import ENTRY_BYTES_MIN, KEY_BYTES_MAX
-from sinks.postgres.outputs.result_tables import create_result_tables
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.outputs.key_text import ENTRY_BYTES_MIN, KEY_BYTES_MAX
+from tallyweir.sinks.postgres.outputs.result_tables import create_result_tables
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.columns import Column
 
 #: The longest names that pipeline files may have.
 _PIPELINE = "p" * 40

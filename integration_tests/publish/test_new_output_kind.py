@@ -20,14 +20,20 @@ from integration_tests.harness.postgres_driver import (
 )
 from integration_tests.harness.sharded_numbers import stop, with_definition
 from integration_tests.ledger_scenario import check_of, failed
-from sinks.postgres.audit import verify
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.columns import Column
-from sinks.postgres.steering import ActRequest, diff, fork, restore, take_snapshot
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.recovery import BrokerPosition
-from sinks.testing.planned_batches import TOPIC_ID
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.steering import (
+    ActRequest,
+    diff,
+    fork,
+    restore,
+    take_snapshot,
+)
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.recovery import BrokerPosition
+from tallyweir.sinks.testing.planned_batches import TOPIC_ID
 
 _TOTALS = BatchTotals(
     table="totals",
@@ -122,7 +128,7 @@ def test_staged_rows_of_a_new_kind_that_are_gone_are_staged_again(
 _PIPELINE = """
 from datetime import timedelta
 from integration_tests.harness.batch_totals import TotalOutput
-from schemas.pipeline import AppendOutput, Pipeline, Source
+from tallyweir import Append, Pipeline, Source
 
 pipeline = Pipeline(
     name="readings",
@@ -134,7 +140,7 @@ pipeline = Pipeline(
         watermark_delay=timedelta(hours=1),
     ),
     outputs=(
-        AppendOutput(table="readings"),
+        Append(table="readings"),
         TotalOutput(table="totals", column="amount", where="amount > 10"),
     ),
 )

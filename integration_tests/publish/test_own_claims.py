@@ -14,13 +14,13 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.ledger.epoch_claims import draw_nonce, make_claim
-from sinks.postgres.publish.home import PostgresHome
-from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.staging.staging_schemas import StagingSchemas
-from sinks.postgres.steering.act import ActRequest, acting
-from sinks.protocol.errors import FencedError, RetryableError
-from spark_jobs.driver.own_claims import OwnClaims
+from tallyweir.sinks.postgres.ledger.epoch_claims import draw_nonce, make_claim
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.staging.staging_schemas import StagingSchemas
+from tallyweir.sinks.postgres.steering.act import ActRequest, acting
+from tallyweir.sinks.protocol.errors import FencedError, RetryableError
+from tallyweir.spark_jobs.driver.own_claims import OwnClaims
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
 _CLAIMS = "SELECT max(epoch) FROM tallyweir.epoch_claim"

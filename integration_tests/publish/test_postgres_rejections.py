@@ -15,18 +15,18 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.protocol.coordinator import Coordinator
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import ConfigurationError, FatalError
-from sinks.protocol.ports import (
+from tallyweir.sinks.protocol.coordinator import Coordinator
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import ConfigurationError, FatalError
+from tallyweir.sinks.protocol.ports import (
     BatchPlan,
     RejectedRow,
     Rejection,
     RowsRejectedError,
     StagedBatch,
 )
-from sinks.protocol.votes import BatchTally
-from sinks.testing.planned_batches import vote_on
+from tallyweir.sinks.protocol.votes import BatchTally
+from tallyweir.sinks.testing.planned_batches import vote_on
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint", label="text"))
 _COLUMNS = (
@@ -261,7 +261,9 @@ def test_a_table_that_refuses_too_much_is_to_blame_itself(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic is not poured into the dead letters because of a wrong constraint."""
-    monkeypatch.setattr("sinks.postgres.staging.rejections.REJECTED_ROWS_MAX", 2)
+    monkeypatch.setattr(
+        "tallyweir.sinks.postgres.staging.rejections.REJECTED_ROWS_MAX", 2
+    )
     execute(
         home_dsn,
         _in_public(
@@ -275,7 +277,9 @@ def test_a_table_that_refuses_too_much_is_to_blame_itself(
     assert "TABLE_REFUSES_ROWS" == raised.value.code
     assert "refused more than 2 rows" in raised.value.saw
     # The connection is usable again, and as many as the limit are still found.
-    monkeypatch.setattr("sinks.postgres.staging.rejections.REJECTED_ROWS_MAX", 3)
+    monkeypatch.setattr(
+        "tallyweir.sinks.postgres.staging.rejections.REJECTED_ROWS_MAX", 3
+    )
     assert 3 == len(_rejected(driver, plan, tally))
 
 

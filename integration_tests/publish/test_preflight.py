@@ -20,9 +20,9 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from services.local.embedded.postgres import _SETTINGS, EmbeddedPostgres
-from services.resolver.rounds import ResolverRound
-from sinks.postgres.branches.preflight import (
+from tallyweir.services.local.embedded.postgres import _SETTINGS, EmbeddedPostgres
+from tallyweir.services.resolver.rounds import ResolverRound
+from tallyweir.sinks.postgres.branches.preflight import (
     changes_sessions,
     check_distinct,
     check_participant,
@@ -30,11 +30,11 @@ from sinks.postgres.branches.preflight import (
     check_primary,
     read_server,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.identity import Epoch
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import EpochClaim, GlobalId
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId
 
 _OUTPUT = replace(append_table("numbers", number="bigint"), branches=("billing.0",))
 _LAYOUT = layout_of(_OUTPUT)

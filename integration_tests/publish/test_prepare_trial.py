@@ -11,11 +11,11 @@ from psycopg.conninfo import make_conninfo
 
 from integration_tests.harness.fresh_databases import fresh_database, prepared
 from integration_tests.harness.postgres_driver import execute, query
-from sinks.postgres.branches.preflight import try_tables
-from sinks.postgres.tables.foreign_code import hold_table
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.postgres.branches.preflight import try_tables
+from tallyweir.sinks.postgres.tables.foreign_code import hold_table
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
 
 _CLAIM = EpochClaim(
     installation="0" * 12, pipeline_number=1, epoch=Epoch(3), nonce="00000000"

@@ -16,21 +16,21 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from services.dev.chaos.plan import Cut, CutSide
-from services.dev.chaos.wire_messages import Statement
-from services.dev.chaos.wire_proxy import wire_proxy
-from sinks.postgres.publish.home import PostgresHome
-from sinks.postgres.server.connection import connect
-from sinks.postgres.staging.attempt_register import ATTEMPTS
-from sinks.protocol.coordinator import Coordinator, VotedBatch
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import (
+from tallyweir.services.dev.chaos.plan import Cut, CutSide
+from tallyweir.services.dev.chaos.wire_messages import Statement
+from tallyweir.services.dev.chaos.wire_proxy import wire_proxy
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.staging.attempt_register import ATTEMPTS
+from tallyweir.sinks.protocol.coordinator import Coordinator, VotedBatch
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import (
     OutcomeUnknownError,
     RetryableError,
 )
-from sinks.protocol.identity import Epoch
-from sinks.protocol.ports import RowsRejectedError
-from sinks.protocol.recovery import StoredPosition
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.ports import RowsRejectedError
+from tallyweir.sinks.protocol.recovery import StoredPosition
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
 _NUMBERS = "SELECT number FROM numbers ORDER BY kafka_offset"
@@ -264,7 +264,7 @@ def test_tidying_gives_up_where_somebody_reads(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forgetting old IDs never waits long and never fails a batch."""
-    monkeypatch.setattr("sinks.postgres.server.lock_attempts.RESPITE_S", 0.0)
+    monkeypatch.setattr("tallyweir.sinks.postgres.server.lock_attempts.RESPITE_S", 0.0)
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     plan = driver.plan(0)
     tally = driver.stage(plan, {}, buckets=frozenset({0}))
@@ -283,7 +283,9 @@ def test_staging_is_emptied_after_many_rows(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Published rows do not pile up, and the batch that is staged meanwhile stays."""
-    monkeypatch.setattr("sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2)
+    monkeypatch.setattr(
+        "tallyweir.sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2
+    )
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     driver.append([(1,), (2,)])
     driver.append([(3,)])

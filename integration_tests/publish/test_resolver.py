@@ -28,13 +28,13 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from services.resolver.rounds import ResolverRound
-from sinks.faultpoints import FaultPoint, Side
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.publish.home import PostgresHome
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.resolver.rounds import ResolverRound
+from tallyweir.sinks.faultpoints import FaultPoint, Side
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.errors import RetryableError
 
 _LAYOUT = layout_of(
     AppendTable(
@@ -220,8 +220,10 @@ def test_a_branch_in_doubt_for_long_raises_the_alarm(
     die_publishing(_driver(databases), 0, FaultPoint.ALL_PREPARED, side=Side.AFTER)
     levels = {}
     for alarm_after_s in (3600.0, 0.0):
-        monkeypatch.setattr("services.resolver.rounds.WARN_AFTER_S", 0.0)
-        monkeypatch.setattr("services.resolver.rounds.ALARM_AFTER_S", alarm_after_s)
+        monkeypatch.setattr("tallyweir.services.resolver.rounds.WARN_AFTER_S", 0.0)
+        monkeypatch.setattr(
+            "tallyweir.services.resolver.rounds.ALARM_AFTER_S", alarm_after_s
+        )
         with capture_logs() as lines:
             ResolverRound(databases, grace_s=0).run()
         told = [line for line in lines if line["event"] == "branch in doubt"]
@@ -275,7 +277,7 @@ def test_the_service_ends_cleanly_on_sigterm(databases: dict[str, str]) -> None:
     )
     others = {name: dsn for name, dsn in databases.items() if name != HOME}
     process = subprocess.Popen(
-        [sys.executable, "-m", "services.cli", "resolver", "--every", "1s"],
+        [sys.executable, "-m", "tallyweir.services.cli", "resolver", "--every", "1s"],
         env={
             **os.environ,
             "TALLYWEIR_HOME_DSN": databases[HOME],

@@ -12,14 +12,14 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from integration_tests.harness.postgres_driver import query
-from sinks.postgres.schema.scratch_database import ScratchDatabase
-from sinks.postgres.server.connection import connect
-from sinks.postgres.tables.table_definition import (
+from tallyweir.sinks.postgres.schema.scratch_database import ScratchDatabase
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.tables.table_definition import (
     create_defined_table,
     create_schemas,
     read_table_definitions,
 )
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _TABLES = """
 CREATE SCHEMA sales;

@@ -17,14 +17,14 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.catalog import seen_id_buckets
-from sinks.postgres.catalog.seen_id_buckets import SeenIdBuckets
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.database_link import DatabaseLink
-from sinks.postgres.server.lock_attempts import RESPITE_S, LockAttempts
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.ports import RowsRejectedError
+from tallyweir.sinks.postgres.catalog import seen_id_buckets
+from tallyweir.sinks.postgres.catalog.seen_id_buckets import SeenIdBuckets
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.database_link import DatabaseLink
+from tallyweir.sinks.postgres.server.lock_attempts import RESPITE_S, LockAttempts
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.ports import RowsRejectedError
 
 HOUR = 3600
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))

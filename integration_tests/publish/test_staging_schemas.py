@@ -11,10 +11,10 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.catalog.seen_id_buckets import SeenIdBuckets
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.naming import STAGING_SETS, application_name
-from sinks.protocol.errors import RetryableError
+from tallyweir.sinks.postgres.catalog.seen_id_buckets import SeenIdBuckets
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import STAGING_SETS, application_name
+from tallyweir.sinks.protocol.errors import RetryableError
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
 #: A table that is emptied gets another one.
@@ -36,7 +36,9 @@ def test_only_tables_with_rows_are_emptied(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most tables of a set are empty, and new files for them cost as much."""
-    monkeypatch.setattr("sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2)
+    monkeypatch.setattr(
+        "tallyweir.sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2
+    )
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     empty, attempts = _files(home_dsn, "dead_letter"), _files(home_dsn, "attempt")
     filled = _files(home_dsn, "output_0")
@@ -54,7 +56,9 @@ def test_a_set_that_was_not_emptied_in_its_turn_is_left_to_the_batch_in_it(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next batch is staged there while the one before it is published."""
-    monkeypatch.setattr("sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2)
+    monkeypatch.setattr(
+        "tallyweir.sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2
+    )
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     filled = _files(home_dsn, "output_0")
     # Somebody's lock kept it from being emptied.
@@ -72,7 +76,9 @@ def test_staging_is_emptied_though_a_bucket_cannot_be_dropped(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader of the catalog may take an hour."""
-    monkeypatch.setattr("sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2)
+    monkeypatch.setattr(
+        "tallyweir.sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2
+    )
 
     def fail(*_: object) -> None:
         raise RetryableError("POSTGRES_UNAVAILABLE", saw="-", why="-", fix="-")
@@ -89,8 +95,10 @@ def test_staging_that_somebody_reads_is_emptied_later(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one who reads all of a database does, for long; the session is kept."""
-    monkeypatch.setattr("sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2)
-    monkeypatch.setattr("sinks.postgres.server.lock_attempts.RESPITE_S", 0.0)
+    monkeypatch.setattr(
+        "tallyweir.sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2
+    )
+    monkeypatch.setattr("tallyweir.sinks.postgres.server.lock_attempts.RESPITE_S", 0.0)
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     driver.append([(1,), (2,)])
     backends = "SELECT pid FROM pg_stat_activity WHERE application_name = %s ORDER BY 1"

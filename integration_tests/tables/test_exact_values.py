@@ -17,11 +17,11 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from integration_tests.tables.test_postgres_tables import _WINDOW_COLUMNS, _WINDOWS
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.columns import Column
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.ports import RowsRejectedError
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.ports import RowsRejectedError
 
 _POSITION = "kafka_topic text, kafka_partition integer, kafka_offset bigint"
 _NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

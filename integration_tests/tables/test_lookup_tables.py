@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from psycopg.rows import TupleRow
 
-from sinks.postgres.tables import lookup_table
-from sinks.postgres.tables.lookup_table import read_lookup_table
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.tables import lookup_table
+from tallyweir.sinks.postgres.tables.lookup_table import read_lookup_table
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 pytestmark = pytest.mark.slow
 

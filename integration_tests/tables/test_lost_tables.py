@@ -29,18 +29,18 @@ from integration_tests.harness.steered_pipeline import (
 )
 from integration_tests.harness.steered_world import SteeredWorld
 from integration_tests.ledger_scenario import LedgerScenario
-from sinks.postgres import audit, steering
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.naming import state_table
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.votes import OutputTally
+from tallyweir.sinks.postgres import audit, steering
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.votes import OutputTally
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
 

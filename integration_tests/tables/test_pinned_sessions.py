@@ -23,15 +23,18 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.connection import connect
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 Choices = dict[str, tuple[str, ...]]
 

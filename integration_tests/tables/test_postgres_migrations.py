@@ -15,17 +15,17 @@ from psycopg.rows import TupleRow
 from integration_tests.harness.fresh_databases import fresh_database
 from integration_tests.harness.postgres_driver import execute, query
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario, failed
-from services.cli.doctor.database_checks import Needs, check_database
-from sinks.postgres.audit import verify
-from sinks.postgres.catalog.run_source import PostgresRunSource
-from sinks.postgres.schema.migrations import migrate, migrate_participant
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import connect
-from sinks.protocol.errors import ConfigurationError
-from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.claim import RowClass
-from sinks.seen_ids.round_claims import RoundClaims
-from sinks.seen_ids.tests.catalog import AtOnce, ask, run_of
+from tallyweir.services.cli.doctor.database_checks import Needs, check_database
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.schema.migrations import migrate, migrate_participant
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.claim import RowClass
+from tallyweir.sinks.seen_ids.round_claims import RoundClaims
+from tallyweir.sinks.seen_ids.tests.catalog import AtOnce, ask, run_of
 
 _NO_NEEDS = Needs(claims=None, branches=())
 _APPLIED = "SELECT migration_id FROM tallyweir._yoyo_migration ORDER BY 1"

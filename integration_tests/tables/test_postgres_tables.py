@@ -17,11 +17,11 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_aggregates import AggregateFunction
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_aggregates import AggregateFunction
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _LAYOUT = layout_of(append_table("public.numbers", number="bigint"))
 _POSITION = "kafka_topic text, kafka_partition integer, kafka_offset bigint"

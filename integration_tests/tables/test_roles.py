@@ -26,10 +26,10 @@ from integration_tests.harness.role_world import (
     role_world,
 )
 from integration_tests.harness.sharded_numbers import Places, start_driver, stop
-from services.local.embedded.postgres import EmbeddedPostgres
-from services.resolver.rounds import ResolverRound
-from sinks.postgres.schema.migrations import migrate, migrate_participant
-from sinks.postgres.schema.roles import (
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.services.resolver.rounds import ResolverRound
+from tallyweir.sinks.postgres.schema.migrations import migrate, migrate_participant
+from tallyweir.sinks.postgres.schema.roles import (
     ALERTS,
     MONITOR,
     PUBLISHER,
@@ -38,8 +38,8 @@ from sinks.postgres.schema.roles import (
     ROLES,
     grant_roles,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _LETTERS = {"P": PUBLISHER, "R": RELAY, "V": READER, "M": MONITOR, "A": ALERTS}
 

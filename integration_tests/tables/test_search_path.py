@@ -12,9 +12,9 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.branches.preflight import read_logins_in_ledger
-from sinks.postgres.tables.lookup_table import read_lookup_table
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.branches.preflight import read_logins_in_ledger
+from tallyweir.sinks.postgres.tables.lookup_table import read_lookup_table
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _COLUMNS = (
     "number bigint CHECK (number > 0), kafka_topic text, kafka_partition integer, "

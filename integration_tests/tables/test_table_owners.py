@@ -21,12 +21,12 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.publish import home
-from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.tables.table_owners import TableOwner
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.publish import home
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.tables.table_owners import TableOwner
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 _POSITION = "kafka_topic text, kafka_partition integer, kafka_offset bigint"
 _COLUMNS = f"number bigint, {_POSITION}"

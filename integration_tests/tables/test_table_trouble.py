@@ -21,15 +21,19 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from integration_tests.harness.versioned_windows import FIRST, publish
-from sinks.postgres.outputs import table_trouble
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.publish import publish_transaction
-from sinks.postgres.server.columns import Column
-from sinks.postgres.tables.exact_values import exact_sources
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
-from sinks.protocol.ports import RowsRejectedError
+from tallyweir.sinks.postgres.outputs import table_trouble
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.publish import publish_transaction
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.tables.exact_values import exact_sources
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import (
+    ConfigurationError,
+    RetryableError,
+    TallyweirError,
+)
+from tallyweir.sinks.protocol.ports import RowsRejectedError
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint", label="text"))
 _ROWS = [(1, "one"), (2, "two"), (3, "three")]
@@ -223,7 +227,9 @@ def test_a_column_that_is_made_narrower_amid_a_batch_is_noticed(
             _execute(home_dsn, narrow.pop())
         return found
 
-    monkeypatch.setattr("sinks.postgres.outputs.append_table.exact_sources", read)
+    monkeypatch.setattr(
+        "tallyweir.sinks.postgres.outputs.append_table.exact_sources", read
+    )
     with pytest.raises(RetryableError, match="types of table numbers changed"):
         driver.publish(plan, tally)
     assert narrow == []

@@ -12,9 +12,9 @@ import pytest
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import sent
-from services.operate.id_fingerprints import fingerprints_of
-from sinks.faultpoints import FaultPoint
-from sinks.postgres.audit import explain, narrate, verify
+from tallyweir.services.operate.id_fingerprints import fingerprints_of
+from tallyweir.sinks.faultpoints import FaultPoint
+from tallyweir.sinks.postgres.audit import explain, narrate, verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -12,8 +12,8 @@ import pytest
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.keyed_pipeline import write_python_pipeline
 from integration_tests.harness.readings import sent
-from sinks.postgres import audit, steering
-from sinks.postgres.audit import PipelineState
+from tallyweir.sinks.postgres import audit, steering
+from tallyweir.sinks.postgres.audit import PipelineState
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 _PIPELINE = """
 from datetime import timedelta
 from pathlib import Path
-from spark_jobs.pipeline import AppendOutput, Pipeline, Source, stateful
+from tallyweir import Append, Pipeline, Source, stateful
 
 
 @stateful(
@@ -49,7 +49,7 @@ pipeline = Pipeline(
         event_time="at",
         watermark_delay=timedelta(),
     ),
-    outputs=(AppendOutput(table="readings"), fired),
+    outputs=(Append(table="readings"), fired),
 )
 """
 

@@ -11,7 +11,7 @@ import pytest
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import NOON, Sent, write_contract
 from integration_tests.harness.written_topic import WrittenTopic
-from schemas.codec import encode
+from tallyweir.schemas.codec import encode
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -12,8 +12,8 @@ import pytest
 
 from integration_tests.harness.driver_world import SOURCE, DriverWorld
 from integration_tests.harness.readings import NOON, Sent, sent
-from sinks.faultpoints import FaultPoint
-from sinks.postgres.audit import read_key
+from tallyweir.sinks.faultpoints import FaultPoint
+from tallyweir.sinks.postgres.audit import read_key
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -11,13 +11,13 @@ import pytest
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.keyed_pipeline import write_python_pipeline
 from integration_tests.harness.readings import NOON, sent
-from sinks.postgres.audit import read_key
+from tallyweir.sinks.postgres.audit import read_key
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 _PIPELINE = """
 from datetime import timedelta
-from spark_jobs.pipeline import AppendOutput, Pipeline, Source, ValueState, stateful
+from tallyweir import Append, Pipeline, Source, ValueState, stateful
 
 
 @stateful(
@@ -44,7 +44,7 @@ pipeline = Pipeline(
         event_time="at",
         watermark_delay=timedelta(),
     ),
-    outputs=(AppendOutput(table="readings"), totals),
+    outputs=(Append(table="readings"), totals),
 )
 """
 

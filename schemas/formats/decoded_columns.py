@@ -10,8 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.event_contracts import EventContracts
-from schemas.schema_tree import Enumeration, Fixed, Primitive, SchemaNode, item_of
+from tallyweir.schemas.event_contracts import EventContracts
+from tallyweir.schemas.schema_tree import (
+    Enumeration,
+    Fixed,
+    Primitive,
+    SchemaNode,
+    item_of,
+)
 
 _TYPES = {
     "boolean": pa.bool_(),

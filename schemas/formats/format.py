@@ -14,13 +14,13 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
-from schemas.errors import DecodeError
-from schemas.schema_tree import Record
+from tallyweir.schemas.errors import DecodeError
+from tallyweir.schemas.schema_tree import Record
 
 if TYPE_CHECKING:
-    from schemas.contract import Contract
-    from schemas.event_contracts import EventContracts
-    from schemas.formats.decoded_columns import EventDecoder
+    from tallyweir.schemas.contract import Contract
+    from tallyweir.schemas.event_contracts import EventContracts
+    from tallyweir.schemas.formats.decoded_columns import EventDecoder
 
 SCHEMA_ID_MAX = (1 << 31) - 1
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from schemas.formats.avro.avro_format import Avro
-from schemas.formats.format import Format
+from tallyweir.schemas.formats.avro.avro_format import Avro
+from tallyweir.schemas.formats.format import Format
 
 FORMATS: dict[str, Format] = {one.suffix: one for one in (Avro(),)}
 

@@ -7,46 +7,46 @@ can be known without running. Nothing here needs Spark, Kafka or Postgres.
 
 from __future__ import annotations
 
-from schemas.pipeline.checks.problems import PipelineError, Problem
-from schemas.pipeline.columns import check_columns
-from schemas.pipeline.definition import Pipeline
-from schemas.pipeline.definition_json import (
+from tallyweir.schemas.pipeline.checks.problems import PipelineError, Problem
+from tallyweir.schemas.pipeline.columns import check_columns
+from tallyweir.schemas.pipeline.definition import Pipeline
+from tallyweir.schemas.pipeline.definition_json import (
     definition_hash,
     from_json,
     pipeline_definition_json,
 )
-from schemas.pipeline.events.dead_letter_limit import DeadLetterLimit
-from schemas.pipeline.events.deduplicate import Deduplicate
-from schemas.pipeline.events.enrichment import AsOf, Enrichment
-from schemas.pipeline.events.monitoring import Monitoring
-from schemas.pipeline.events.prediction import Prediction
-from schemas.pipeline.events.reported import Reported
-from schemas.pipeline.events.rule import Rule
-from schemas.pipeline.events.source import HeaderId, Source
-from schemas.pipeline.functions.custom_figures import count, observe
-from schemas.pipeline.outputs.aggregate import Aggregate, AggregateFunction
-from schemas.pipeline.outputs.append import AppendOutput
-from schemas.pipeline.outputs.closed_sessions import each_session
-from schemas.pipeline.outputs.join import JoinOutput, JoinSide, Unmatched, Within
-from schemas.pipeline.outputs.outbox import OutboxOutput
-from schemas.pipeline.outputs.pipeline_output import Output
-from schemas.pipeline.outputs.stateful import (
+from tallyweir.schemas.pipeline.events.dead_letter_limit import DeadLetterLimit
+from tallyweir.schemas.pipeline.events.deduplicate import Deduplicate
+from tallyweir.schemas.pipeline.events.enrichment import AsOf, Enrichment
+from tallyweir.schemas.pipeline.events.monitoring import Monitoring
+from tallyweir.schemas.pipeline.events.prediction import Prediction
+from tallyweir.schemas.pipeline.events.reported import Reported
+from tallyweir.schemas.pipeline.events.rule import Rule
+from tallyweir.schemas.pipeline.events.source import HeaderId, Source
+from tallyweir.schemas.pipeline.functions.custom_figures import count, observe
+from tallyweir.schemas.pipeline.outputs.aggregate import Aggregate, AggregateFunction
+from tallyweir.schemas.pipeline.outputs.append import Append
+from tallyweir.schemas.pipeline.outputs.closed_sessions import each_session
+from tallyweir.schemas.pipeline.outputs.join import Join, JoinSide, Unmatched, Within
+from tallyweir.schemas.pipeline.outputs.outbox import Outbox
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.outputs.stateful import (
     ListState,
     MapState,
-    StatefulOutput,
+    Stateful,
     ValueState,
     stateful,
 )
-from schemas.pipeline.outputs.window import Late, WindowOutput
-from schemas.pipeline.outputs.window_kinds import Fixed, Session, Sliding
-from schemas.pipeline.outputs.window_panes import Early, Panes
-from schemas.pipeline.pipeline_file import load_pipeline
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.schemas.pipeline.outputs.window import Late, Window
+from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed, Session, Sliding
+from tallyweir.schemas.pipeline.outputs.window_panes import Early, Panes
+from tallyweir.schemas.pipeline.pipeline_file import load_pipeline
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
 __all__ = [
     "Aggregate",
     "AggregateFunction",
-    "AppendOutput",
+    "Append",
     "AsOf",
     "DeadLetterLimit",
     "Deduplicate",
@@ -55,13 +55,13 @@ __all__ = [
     "Fixed",
     "Guarantee",
     "HeaderId",
-    "JoinOutput",
+    "Join",
     "JoinSide",
     "Late",
     "ListState",
     "MapState",
     "Monitoring",
-    "OutboxOutput",
+    "Outbox",
     "Output",
     "Panes",
     "Pipeline",
@@ -73,10 +73,10 @@ __all__ = [
     "Session",
     "Sliding",
     "Source",
-    "StatefulOutput",
+    "Stateful",
     "Unmatched",
     "ValueState",
-    "WindowOutput",
+    "Window",
     "Within",
     "check_columns",
     "count",

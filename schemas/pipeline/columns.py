@@ -14,24 +14,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from schemas.contract import ContractField
-from schemas.errors import ContractError
-from schemas.pipeline.checks.names import check_distinct
-from schemas.pipeline.checks.problems import (
+from tallyweir.schemas.contract import ContractField
+from tallyweir.schemas.errors import ContractError
+from tallyweir.schemas.pipeline.checks.names import check_distinct
+from tallyweir.schemas.pipeline.checks.problems import (
     Path,
     Problem,
     StandIn,
     raise_if_any,
     suggest,
 )
-from schemas.pipeline.definition import Pipeline
-from schemas.pipeline.events.enrichment import KAFKA_KEY, Enrichment
-from schemas.pipeline.events.prediction import Prediction
-from schemas.pipeline.events.source import Source
-from schemas.pipeline.expressions.expressions import find_unknown_columns
-from schemas.pipeline.outputs.known_columns import KnownColumns, check_known, check_new
-from schemas.pipeline.outputs.pipeline_output import Output
-from schemas.schema_tree import NESTED_TYPES
+from tallyweir.schemas.pipeline.definition import Pipeline
+from tallyweir.schemas.pipeline.events.enrichment import KAFKA_KEY, Enrichment
+from tallyweir.schemas.pipeline.events.prediction import Prediction
+from tallyweir.schemas.pipeline.events.source import Source
+from tallyweir.schemas.pipeline.expressions.expressions import find_unknown_columns
+from tallyweir.schemas.pipeline.outputs.known_columns import (
+    KnownColumns,
+    check_known,
+    check_new,
+)
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.schema_tree import NESTED_TYPES
 
 # Types whose every value has one spelling in bytes, which a fingerprint needs.
 _ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})

@@ -12,25 +12,29 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from schemas.pipeline.checks.databases import HOME, check_declaration
-from schemas.pipeline.checks.names import check_distinct, check_pipeline_name
-from schemas.pipeline.checks.problems import Problem, empty_value, raise_if_any
-from schemas.pipeline.events.dead_letter_limit import DeadLetterLimit
-from schemas.pipeline.events.deduplicate import (
+from tallyweir.schemas.pipeline.checks.databases import HOME, check_declaration
+from tallyweir.schemas.pipeline.checks.names import check_distinct, check_pipeline_name
+from tallyweir.schemas.pipeline.checks.problems import (
+    Problem,
+    empty_value,
+    raise_if_any,
+)
+from tallyweir.schemas.pipeline.events.dead_letter_limit import DeadLetterLimit
+from tallyweir.schemas.pipeline.events.deduplicate import (
     Deduplicate,
     check_future_buckets,
     check_one_history,
 )
-from schemas.pipeline.events.enrichment import Enrichment
-from schemas.pipeline.events.monitoring import Monitoring
-from schemas.pipeline.events.prediction import Prediction
-from schemas.pipeline.events.reported import Reported
-from schemas.pipeline.events.rule import Rule
-from schemas.pipeline.events.source import Source
-from schemas.pipeline.expressions.expressions import check_condition
-from schemas.pipeline.guarantee import check_guarantee
-from schemas.pipeline.outputs.pipeline_output import Output
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.schemas.pipeline.events.enrichment import Enrichment
+from tallyweir.schemas.pipeline.events.monitoring import Monitoring
+from tallyweir.schemas.pipeline.events.prediction import Prediction
+from tallyweir.schemas.pipeline.events.reported import Reported
+from tallyweir.schemas.pipeline.events.rule import Rule
+from tallyweir.schemas.pipeline.events.source import Source
+from tallyweir.schemas.pipeline.expressions.expressions import check_condition
+from tallyweir.schemas.pipeline.guarantee import check_guarantee
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

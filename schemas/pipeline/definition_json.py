@@ -16,22 +16,22 @@ from enum import StrEnum
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from schemas.pipeline.definition import Pipeline
-from schemas.pipeline.events.reported import Reported
-from schemas.pipeline.events.source import HeaderId
-from schemas.pipeline.outputs.append import AppendOutput
-from schemas.pipeline.outputs.join import JoinOutput
-from schemas.pipeline.outputs.outbox import OutboxOutput
-from schemas.pipeline.outputs.pipeline_output import Output
-from schemas.pipeline.outputs.stateful import (
+from tallyweir.schemas.pipeline.definition import Pipeline
+from tallyweir.schemas.pipeline.events.reported import Reported
+from tallyweir.schemas.pipeline.events.source import HeaderId
+from tallyweir.schemas.pipeline.outputs.append import Append
+from tallyweir.schemas.pipeline.outputs.join import Join
+from tallyweir.schemas.pipeline.outputs.outbox import Outbox
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.outputs.stateful import (
     ListState,
     MapState,
-    StatefulOutput,
+    Stateful,
     ValueState,
 )
-from schemas.pipeline.outputs.window import WindowOutput
-from schemas.pipeline.outputs.window_kinds import Fixed, Session, Sliding
-from sinks.protocol.durations import format_duration, parse_duration
+from tallyweir.schemas.pipeline.outputs.window import Window
+from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed, Session, Sliding
+from tallyweir.sinks.protocol.durations import format_duration, parse_duration
 
 FORMAT = 1
 
@@ -39,26 +39,26 @@ T = TypeVar("T")
 
 #: The kinds of outputs, by their names in the ledger; a new kind is added here.
 OUTPUT_KINDS: dict[str, type[Output]] = {
-    "append": AppendOutput,
-    "join": JoinOutput,
-    "outbox": OutboxOutput,
-    "stateful": StatefulOutput,
-    "window": WindowOutput,
+    "append": Append,
+    "join": Join,
+    "outbox": Outbox,
+    "stateful": Stateful,
+    "window": Window,
 }
 #: Attributes that were there from the beginning, so that definitions have them always.
 _ALWAYS: Mapping[str, frozenset[str]] = {
     "Aggregate": frozenset({"argument"}),
-    "AppendOutput": frozenset({"columns"}),
+    "Append": frozenset({"columns"}),
     "DeadLetterLimit": frozenset({"records"}),
     "Deduplicate": frozenset({"horizon", "conflicts"}),
     "Enrichment": frozenset({"default", "refresh"}),
-    "JoinOutput": frozenset({"unmatched"}),
-    "OutboxOutput": frozenset({"select"}),
+    "Join": frozenset({"unmatched"}),
+    "Outbox": frozenset({"select"}),
     "Pipeline": frozenset({"deduplicate", "validate", "enrich"}),
     "Prediction": frozenset({"version"}),
     "Source": frozenset({"idle_timeout", "future_bound"}),
-    "StatefulOutput": frozenset({"state", "select", "ttl", "version"}),
-    "WindowOutput": frozenset({"by", "allowed_lateness", "late"}),
+    "Stateful": frozenset({"state", "select", "ttl", "version"}),
+    "Window": frozenset({"by", "allowed_lateness", "late"}),
     "Within": frozenset({"before", "after"}),
 }
 #: Attributes that the JSON calls as pipeline files do.
@@ -165,9 +165,9 @@ def _output_to_json(output: Output) -> dict[str, Any]:
 def _output_from_json(definition: Mapping[str, Any]) -> Output:
     parts = dict(definition)
     kind = OUTPUT_KINDS[parts.pop("kind")]
-    if kind is OutboxOutput:
+    if kind is Outbox:
         del parts["table"]
-    if kind is WindowOutput:
+    if kind is Window:
         windows = {"gap": Session, "every": Sliding, "size": Fixed}
         chosen = next(one for key, one in windows.items() if key in parts)
         names = {field.name for field in fields(chosen)} & parts.keys()

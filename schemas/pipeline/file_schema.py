@@ -10,9 +10,9 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from schemas.pipeline.document.file_keys import Keys
-from schemas.pipeline.pipeline_keys import PipelineKeys
-from sinks.protocol.durations import format_duration
+from tallyweir.schemas.pipeline.document.file_keys import Keys
+from tallyweir.schemas.pipeline.pipeline_keys import PipelineKeys
+from tallyweir.sinks.protocol.durations import format_duration
 
 _ATTRIBUTE = re.compile(
     r"^    (\w+): (.+?)(?=^    \w|^\S|\Z)", re.MULTILINE | re.DOTALL

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from schemas.pipeline.checks.databases import HOME
-from schemas.pipeline.checks.problems import Problem
-from schemas.pipeline.events.deduplicate import Deduplicate
-from schemas.pipeline.outputs.pipeline_output import Output
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.schemas.pipeline.checks.databases import HOME
+from tallyweir.schemas.pipeline.checks.problems import Problem
+from tallyweir.schemas.pipeline.events.deduplicate import Deduplicate
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
 _FIX = "Write guarantee: exactly_once, or leave it out, which is the same."
 

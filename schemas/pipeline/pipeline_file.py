@@ -15,22 +15,22 @@ from pathlib import Path as FilePath
 from types import ModuleType
 from typing import ParamSpec, TypeVar
 
-from schemas.contract import load_contract
-from schemas.errors import ContractError
-from schemas.event_contracts import EventContracts, load_event_contract
-from schemas.pipeline.checks.problems import Path, StandIn
-from schemas.pipeline.columns import (
+from tallyweir.schemas.contract import load_contract
+from tallyweir.schemas.errors import ContractError
+from tallyweir.schemas.event_contracts import EventContracts, load_event_contract
+from tallyweir.schemas.pipeline.checks.problems import Path, StandIn
+from tallyweir.schemas.pipeline.columns import (
     contract_problems,
     find_column_problems,
     find_lookup_problems,
 )
-from schemas.pipeline.definition import Pipeline
-from schemas.pipeline.document.problem_report import Report
-from schemas.pipeline.document.yaml_tree import read_tree
-from schemas.pipeline.events.source import Source
-from schemas.pipeline.pipeline_keys import PipelineKeys
-from schemas.pipeline.python_file import load_python_pipeline
-from schemas.pipeline.redaction import find_redaction_problems
+from tallyweir.schemas.pipeline.definition import Pipeline
+from tallyweir.schemas.pipeline.document.problem_report import Report
+from tallyweir.schemas.pipeline.document.yaml_tree import read_tree
+from tallyweir.schemas.pipeline.events.source import Source
+from tallyweir.schemas.pipeline.pipeline_keys import PipelineKeys
+from tallyweir.schemas.pipeline.python_file import load_python_pipeline
+from tallyweir.schemas.pipeline.redaction import find_redaction_problems
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -17,9 +17,9 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from schemas.pipeline.checks.problems import Path, Problem
-from schemas.pipeline.definition import Pipeline
-from schemas.pipeline.document.file_keys import (
+from tallyweir.schemas.pipeline.checks.problems import Path, Problem
+from tallyweir.schemas.pipeline.definition import Pipeline
+from tallyweir.schemas.pipeline.document.file_keys import (
     Condition,
     Expressions,
     Given,
@@ -33,24 +33,24 @@ from schemas.pipeline.document.file_keys import (
     reject,
     word,
 )
-from schemas.pipeline.document.problem_report import Report
-from schemas.pipeline.document.yaml_tree import YamlScalar
-from schemas.pipeline.events.dead_letter_limit import DeadLetterLimitKeys
-from schemas.pipeline.events.deduplicate import Deduplicate, DeduplicateKeys
-from schemas.pipeline.events.enrichment import EnrichmentKeys
-from schemas.pipeline.events.monitoring import Monitoring, MonitoringKeys
-from schemas.pipeline.events.prediction import PredictionKeys
-from schemas.pipeline.events.rule import Rule
-from schemas.pipeline.events.source import SourceKeys
-from schemas.pipeline.outputs.append import AppendKeys, AppendOutput
-from schemas.pipeline.outputs.join import JoinKeys
-from schemas.pipeline.outputs.outbox import OutboxKeys
-from schemas.pipeline.outputs.pipeline_output import Output
-from schemas.pipeline.outputs.window_keys import WindowKeys
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.schemas.pipeline.document.problem_report import Report
+from tallyweir.schemas.pipeline.document.yaml_tree import YamlScalar
+from tallyweir.schemas.pipeline.events.dead_letter_limit import DeadLetterLimitKeys
+from tallyweir.schemas.pipeline.events.deduplicate import Deduplicate, DeduplicateKeys
+from tallyweir.schemas.pipeline.events.enrichment import EnrichmentKeys
+from tallyweir.schemas.pipeline.events.monitoring import Monitoring, MonitoringKeys
+from tallyweir.schemas.pipeline.events.prediction import PredictionKeys
+from tallyweir.schemas.pipeline.events.rule import Rule
+from tallyweir.schemas.pipeline.events.source import SourceKeys
+from tallyweir.schemas.pipeline.outputs.append import Append, AppendKeys
+from tallyweir.schemas.pipeline.outputs.join import JoinKeys
+from tallyweir.schemas.pipeline.outputs.outbox import OutboxKeys
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.outputs.window_keys import WindowKeys
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
 #: Stands in for outputs that are wrong, so that the rest can be checked as well.
-_NO_OUTPUT = (AppendOutput(table="unnamed"),)
+_NO_OUTPUT = (Append(table="unnamed"),)
 
 KindKeys: TypeAlias = AppendKeys | WindowKeys | OutboxKeys | JoinKeys
 

@@ -13,16 +13,23 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from schemas.errors import ContractError
-from schemas.event_contracts import load_event_contracts
-from schemas.pipeline.checks.problems import Gathered, PipelineError, gathering
-from schemas.pipeline.columns import contract_problems, find_column_problems
-from schemas.pipeline.definition import Pipeline
-from schemas.pipeline.functions.user_code import describe_failure, hash_sources
-from schemas.pipeline.redaction import find_redaction_problems
-from sinks.protocol.errors import ConfigurationError, TallyweirError
+from tallyweir.schemas.errors import ContractError
+from tallyweir.schemas.event_contracts import load_event_contracts
+from tallyweir.schemas.pipeline.checks.problems import (
+    Gathered,
+    PipelineError,
+    gathering,
+)
+from tallyweir.schemas.pipeline.columns import contract_problems, find_column_problems
+from tallyweir.schemas.pipeline.definition import Pipeline
+from tallyweir.schemas.pipeline.functions.user_code import (
+    describe_failure,
+    hash_sources,
+)
+from tallyweir.schemas.pipeline.redaction import find_redaction_problems
+from tallyweir.sinks.protocol.errors import ConfigurationError, TallyweirError
 
-_OWN_PACKAGES = frozenset({"schemas", "services", "sinks", "spark_jobs"})
+_OWN_PACKAGES = frozenset({"tallyweir"})
 
 
 def load_python_pipeline(path: Path) -> tuple[Pipeline, tuple[ModuleType, ...]]:

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from schemas.event_contracts import EventContracts
-from schemas.pipeline.checks.problems import Problem, suggest
-from schemas.pipeline.definition import Pipeline
-from schemas.pipeline.events.enrichment import Enrichment
-from schemas.pipeline.expressions.expressions import reads_any
-from schemas.pipeline.outputs.pipeline_output import Output
-from schemas.schema_tree import Mapping as MapNode
-from schemas.schema_tree import Nullable, Record, SchemaNode
-from schemas.schema_tree import Sequence as ListNode
+from tallyweir.schemas.event_contracts import EventContracts
+from tallyweir.schemas.pipeline.checks.problems import Problem, suggest
+from tallyweir.schemas.pipeline.definition import Pipeline
+from tallyweir.schemas.pipeline.events.enrichment import Enrichment
+from tallyweir.schemas.pipeline.expressions.expressions import reads_any
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.schema_tree import Mapping as MapNode
+from tallyweir.schemas.schema_tree import Nullable, Record, SchemaNode
+from tallyweir.schemas.schema_tree import Sequence as ListNode
 
 #: The names of a part within a column, outermost first.
 Part = tuple[str, ...]

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from schemas.contract import Contract, list_fields
-from schemas.event_contracts import EventContract, EventContracts
-from schemas.formats.avro.avro_format import Avro
-from schemas.formats.avro.compatibility import find_incompatibilities
-from schemas.formats.avro.safety import parse_schema
+from tallyweir.schemas.contract import Contract, list_fields
+from tallyweir.schemas.event_contracts import EventContract, EventContracts
+from tallyweir.schemas.formats.avro.avro_format import Avro
+from tallyweir.schemas.formats.avro.compatibility import find_incompatibilities
+from tallyweir.schemas.formats.avro.safety import parse_schema
 
 Json = dict[str, object]
 

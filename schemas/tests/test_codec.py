@@ -14,11 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.codec import decode, diagnose, encode, encode_many
-from schemas.contract import Contract, load_contract
-from schemas.errors import DecodeError, EncodeError, ReasonCode
-from schemas.formats.avro.wire_format import HEADER_BYTES, frame
-from schemas.tests.strategies import NESTED, contract_of, flat_contracts, nested_records
+from tallyweir.schemas.codec import decode, diagnose, encode, encode_many
+from tallyweir.schemas.contract import Contract, load_contract
+from tallyweir.schemas.errors import DecodeError, EncodeError, ReasonCode
+from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.tests.strategies import (
+    NESTED,
+    contract_of,
+    flat_contracts,
+    nested_records,
+)
 
 PAGE_VIEW = load_contract("page_view.v1")
 KNOWN = {PAGE_VIEW.schema_id: PAGE_VIEW, NESTED.schema_id: NESTED}

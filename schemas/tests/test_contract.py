@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from schemas.contract import (
+from tallyweir.schemas.contract import (
     CONTRACT_BYTES_MAX,
     ContractField,
     load_contract,
     versions_of,
 )
-from schemas.errors import ContractError, IncompatibleContractError
-from schemas.formats.format import SCHEMA_ID_MAX
+from tallyweir.schemas.errors import ContractError, IncompatibleContractError
+from tallyweir.schemas.formats.format import SCHEMA_ID_MAX
 
 SCHEMA: dict[str, object] = {
     "type": "record",

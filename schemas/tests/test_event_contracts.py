@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.contract import ContractField, load_contract, versions_of
-from schemas.errors import ContractError, IncompatibleContractError
-from schemas.event_contracts import EventContracts, load_event_contracts
+from tallyweir.schemas.contract import ContractField, load_contract, versions_of
+from tallyweir.schemas.errors import ContractError, IncompatibleContractError
+from tallyweir.schemas.event_contracts import EventContracts, load_event_contracts
 
 _AT = {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}}
 _ID = {"name": "event_id", "type": "string"}

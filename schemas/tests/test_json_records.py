@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from schemas.codec import decode, encode
-from schemas.json_records import UnreadableTextError, compile_reader
-from schemas.tests.strategies import contract_of
+from tallyweir.schemas.codec import decode, encode
+from tallyweir.schemas.json_records import UnreadableTextError, compile_reader
+from tallyweir.schemas.tests.strategies import contract_of
 
 _INSTANT = {"type": "long", "logicalType": "timestamp-micros"}
 _LOCAL = {"type": "long", "logicalType": "local-timestamp-micros"}

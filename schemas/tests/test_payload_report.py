@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.codec import encode
-from schemas.contract import load_contract
-from schemas.event_contracts import EventContracts, load_event_contracts
-from schemas.payload_report import report_payload
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.contract import load_contract
+from tallyweir.schemas.event_contracts import EventContracts, load_event_contracts
+from tallyweir.schemas.payload_report import report_payload
 
 _FIELDS: list[dict[str, Any]] = [
     {"name": "event_id", "type": "string"},

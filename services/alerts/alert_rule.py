@@ -17,12 +17,12 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from services.alerts.observation import Observation
-from services.operate.cost.estimate import estimate_cost, shares_of_budget
-from services.operate.cost.prices import Prices, read_prices
-from sinks.postgres.alerting.alert import Severity
-from sinks.protocol.durations import EXAMPLES, format_duration, parse_duration
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.alerts.observation import Observation
+from tallyweir.services.operate.cost.estimate import estimate_cost, shares_of_budget
+from tallyweir.services.operate.cost.prices import Prices, read_prices
+from tallyweir.sinks.postgres.alerting.alert import Severity
+from tallyweir.sinks.protocol.durations import EXAMPLES, format_duration, parse_duration
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from services.alerts.channel import encode
-from services.alerts.http_post import address_of, post
-from sinks.postgres.alerting.alert import Notification
+from tallyweir.services.alerts.channel import encode
+from tallyweir.services.alerts.http_post import address_of, post
+from tallyweir.sinks.postgres.alerting.alert import Notification
 
 PATH = "/api/v2/alerts"
 _AGAIN_S = 60.0

@@ -10,8 +10,8 @@ import json
 import socket
 from typing import Protocol
 
-from sinks.postgres.alerting.alert import About, Notification
-from sinks.protocol.errors import RetryableError
+from tallyweir.sinks.postgres.alerting.alert import About, Notification
+from tallyweir.sinks.protocol.errors import RetryableError
 
 #: Limit for making a connection, and between two bytes of an answer.
 STEP_TIMEOUT_S = 5.0

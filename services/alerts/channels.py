@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.alerts.alertmanager import Alertmanager
-from services.alerts.channel import Channel
-from services.alerts.email_channel import EmailChannel
-from services.alerts.rules_file import (
+from tallyweir.services.alerts.alertmanager import Alertmanager
+from tallyweir.services.alerts.channel import Channel
+from tallyweir.services.alerts.email_channel import EmailChannel
+from tallyweir.services.alerts.rules_file import (
     AlertmanagerSection,
     AnyChannel,
     EmailSection,
     WebhookSection,
     checked_url,
 )
-from services.alerts.webhook import Webhook
-from sinks.protocol.errors import ConfigurationError
-from sinks.settings import FILE_SUFFIX, read_setting
+from tallyweir.services.alerts.webhook import Webhook
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.settings import FILE_SUFFIX, read_setting
 
 
 def make_channels(

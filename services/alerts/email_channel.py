@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.utils import format_datetime
 
-from services.alerts.channel import (
+from tallyweir.services.alerts.channel import (
     STEP_TIMEOUT_S,
     TIMEOUT_S,
     headline,
     refused,
     unreachable,
 )
-from sinks.postgres.alerting.alert import Notification
+from tallyweir.sinks.postgres.alerting.alert import Notification
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,12 @@ from collections.abc import Mapping
 from contextlib import closing, suppress
 from urllib.parse import urlsplit
 
-from services.alerts.channel import STEP_TIMEOUT_S, TIMEOUT_S, refused, unreachable
+from tallyweir.services.alerts.channel import (
+    STEP_TIMEOUT_S,
+    TIMEOUT_S,
+    refused,
+    unreachable,
+)
 
 _OK = range(200, 300)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sinks.postgres.audit import Usage
+from tallyweir.sinks.postgres.audit import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

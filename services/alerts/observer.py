@@ -9,21 +9,29 @@ from datetime import datetime, timedelta
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from services.alerts.alert_rule import (
+from tallyweir.services.alerts.alert_rule import (
     AlertRule,
     DeadLetters,
     OverBudget,
     RetentionHeadroom,
 )
-from services.alerts.observation import Observation
-from services.alerts.retention import KafkaRetention
-from services.kafka.source_lag import lags_of
-from services.kafka.topic_positions import positions_of, read_positions
-from sinks.postgres.alerting.pipeline_facts import PipelineFacts, read_pipeline_facts
-from sinks.postgres.audit import PipelineSummary, Usage, read_overview, read_usage
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.services.alerts.observation import Observation
+from tallyweir.services.alerts.retention import KafkaRetention
+from tallyweir.services.kafka.source_lag import lags_of
+from tallyweir.services.kafka.topic_positions import positions_of, read_positions
+from tallyweir.sinks.postgres.alerting.pipeline_facts import (
+    PipelineFacts,
+    read_pipeline_facts,
+)
+from tallyweir.sinks.postgres.audit import (
+    PipelineSummary,
+    Usage,
+    read_overview,
+    read_usage,
+)
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 #: The cost of a day changes slowly, and adding it up takes a while.
 _USAGE_KEPT = timedelta(minutes=5)

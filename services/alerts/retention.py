@@ -19,12 +19,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from services.kafka.topic_log import BROKER_TIMEOUT_S
-from services.kafka.topics import SILENT_LOG
-from sinks.kafka_settings import client_config
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S
+from tallyweir.services.kafka.topics import SILENT_LOG
+from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 #: How long the settings of topics are cached.
 _SETTINGS_S = 60.0

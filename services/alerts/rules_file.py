@@ -15,8 +15,8 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from pydantic_core import ErrorDetails
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from services.alerts.alert_rule import AlertRule, AnyRule, Duration
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.alerts.alert_rule import AlertRule, AnyRule, Duration
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 FILE_BYTES_MAX = 1_000_000
 

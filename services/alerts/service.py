@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.alerts.alert_metrics import AlertMetrics
-from services.alerts.channel import Channel
-from services.alerts.observer import Observer
-from services.alerts.rules_file import RulesFile
-from services.alerts.tenure import AlertTenure
-from services.process.tenured_service import TenuredService
-from sinks.postgres.alerting.alert_book import AlertBook
+from tallyweir.services.alerts.alert_metrics import AlertMetrics
+from tallyweir.services.alerts.channel import Channel
+from tallyweir.services.alerts.observer import Observer
+from tallyweir.services.alerts.rules_file import RulesFile
+from tallyweir.services.alerts.tenure import AlertTenure
+from tallyweir.services.process.tenured_service import TenuredService
+from tallyweir.sinks.postgres.alerting.alert_book import AlertBook
 
 #: After this long without a finished round, the service is not ready: it cannot reach
 #: the home database, or it hangs.

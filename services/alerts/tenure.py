@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from services.alerts.alert_metrics import AlertMetrics
-from services.alerts.alert_rule import AlertRule
-from services.alerts.channel import Channel
-from services.alerts.lifecycle import find_changes
-from services.alerts.observer import Observer
-from sinks.postgres.alerting.alert import Alert, Notification, Severity
-from sinks.postgres.alerting.alert_book import AlertBook
-from sinks.protocol.errors import TallyweirError
+from tallyweir.services.alerts.alert_metrics import AlertMetrics
+from tallyweir.services.alerts.alert_rule import AlertRule
+from tallyweir.services.alerts.channel import Channel
+from tallyweir.services.alerts.lifecycle import find_changes
+from tallyweir.services.alerts.observer import Observer
+from tallyweir.sinks.postgres.alerting.alert import Alert, Notification, Severity
+from tallyweir.sinks.postgres.alerting.alert_book import AlertBook
+from tallyweir.sinks.protocol.errors import TallyweirError
 
 #: Most notifications that a round sends; the next round goes on.
 NOTIFICATIONS_MAX = 100

@@ -6,9 +6,9 @@ import hashlib
 import hmac
 from dataclasses import dataclass, field
 
-from services.alerts.channel import encode, notification_json
-from services.alerts.http_post import address_of, post
-from sinks.postgres.alerting.alert import Notification
+from tallyweir.services.alerts.channel import encode, notification_json
+from tallyweir.services.alerts.http_post import address_of, post
+from tallyweir.sinks.postgres.alerting.alert import Notification
 
 SIGNATURE_HEADER = "x-tallyweir-signature-256"
 ID_HEADER = "x-tallyweir-notification"

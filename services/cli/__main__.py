@@ -1,4 +1,4 @@
-"""Entry point of ``python -m services.cli``, which the launcher runs."""
+"""Entry point of ``python -m tallyweir.services.cli``, which the launcher runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 _INTERRUPTED = 0 if "run" in sys.argv[1:2] else 128 + signal.SIGINT
 signal.signal(signal.SIGINT, lambda *_: sys.exit(_INTERRUPTED))
 
-from services.cli.app import main  # noqa: E402 - see above
+from tallyweir.services.cli.app import main  # noqa: E402 - see above
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,65 +9,65 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import add_commands
-from services.cli.rendering import render_error
-from services.local.embedded.state_directory import is_checkout
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.cli.command import add_commands
+from tallyweir.services.cli.rendering import render_error
+from tallyweir.services.local.embedded.state_directory import is_checkout
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 # Each module has functions that are marked as commands, or ``register(app)`` for a
 # group of them. All modules load at every start, so they import heavy packages
 # (psycopg, confluent_kafka) inside the command: ``--help`` stays fast.
 COMMAND_MODULES = (
-    "services.cli.dev.demo",
-    "services.cli.servers.up",
-    "services.cli.servers.migrate",
-    "services.cli.pipelines.run",
-    "services.cli.pipelines.batch",
-    "services.cli.pipelines.notebook",
-    "services.cli.pipelines.templates",
-    "services.cli.pipelines.schema",
-    "services.cli.pipelines.emit",
-    "services.cli.servers.ingest",
-    "services.cli.servers.ingest_keys",
-    "services.cli.audit.verify",
-    "services.cli.audit.why",
-    "services.cli.audit.logs",
-    "services.cli.audit.samples",
-    "services.cli.steering.dead_letters",
-    "services.cli.audit.status",
-    "services.cli.audit.wait_for",
-    "services.cli.servers.monitor",
-    "services.cli.servers.alerts",
-    "services.cli.audit.profile",
-    "services.cli.servers.monitor_tokens",
-    "services.cli.audit.state",
-    "services.cli.steering.pause",
-    "services.cli.steering.drain",
-    "services.cli.steering.scale",
-    "services.cli.audit.cost",
-    "services.cli.steering.erase",
-    "services.cli.steering.fork",
-    "services.cli.pipelines.pipeline_versions",
-    "services.cli.steering.offsets",
-    "services.cli.steering.snapshot",
-    "services.cli.steering.accept_gap",
-    "services.cli.steering.accept_loss",
-    "services.cli.steering.indoubt",
-    "services.cli.steering.repair",
-    "services.cli.servers.resolver",
-    "services.cli.servers.relay",
-    "services.cli.dev.bench",
-    "services.cli.dev.chaos",
-    "services.cli.dev.chaos_templates",
-    "services.cli.servers.kafka_access",
-    "services.cli.doctor.doctor",
+    "tallyweir.services.cli.dev.demo",
+    "tallyweir.services.cli.servers.up",
+    "tallyweir.services.cli.servers.migrate",
+    "tallyweir.services.cli.pipelines.run",
+    "tallyweir.services.cli.pipelines.batch",
+    "tallyweir.services.cli.pipelines.notebook",
+    "tallyweir.services.cli.pipelines.templates",
+    "tallyweir.services.cli.pipelines.schema",
+    "tallyweir.services.cli.pipelines.emit",
+    "tallyweir.services.cli.servers.ingest",
+    "tallyweir.services.cli.servers.ingest_keys",
+    "tallyweir.services.cli.audit.verify",
+    "tallyweir.services.cli.audit.why",
+    "tallyweir.services.cli.audit.logs",
+    "tallyweir.services.cli.audit.samples",
+    "tallyweir.services.cli.steering.dead_letters",
+    "tallyweir.services.cli.audit.status",
+    "tallyweir.services.cli.audit.wait_for",
+    "tallyweir.services.cli.servers.monitor",
+    "tallyweir.services.cli.servers.alerts",
+    "tallyweir.services.cli.audit.profile",
+    "tallyweir.services.cli.servers.monitor_tokens",
+    "tallyweir.services.cli.audit.state",
+    "tallyweir.services.cli.steering.pause",
+    "tallyweir.services.cli.steering.drain",
+    "tallyweir.services.cli.steering.scale",
+    "tallyweir.services.cli.audit.cost",
+    "tallyweir.services.cli.steering.erase",
+    "tallyweir.services.cli.steering.fork",
+    "tallyweir.services.cli.pipelines.pipeline_versions",
+    "tallyweir.services.cli.steering.offsets",
+    "tallyweir.services.cli.steering.snapshot",
+    "tallyweir.services.cli.steering.accept_gap",
+    "tallyweir.services.cli.steering.accept_loss",
+    "tallyweir.services.cli.steering.indoubt",
+    "tallyweir.services.cli.steering.repair",
+    "tallyweir.services.cli.servers.resolver",
+    "tallyweir.services.cli.servers.relay",
+    "tallyweir.services.cli.dev.bench",
+    "tallyweir.services.cli.dev.chaos",
+    "tallyweir.services.cli.dev.chaos_templates",
+    "tallyweir.services.cli.servers.kafka_access",
+    "tallyweir.services.cli.doctor.doctor",
 )
 #: They work on the repository, so that only a checkout has them.
 CHECKOUT_MODULES = (
-    "services.cli.dev.images",
-    "services.cli.dev.sbom",
-    "services.cli.dev.suite",
-    "services.cli.dev.mutants",
+    "tallyweir.services.cli.dev.images",
+    "tallyweir.services.cli.dev.sbom",
+    "tallyweir.services.cli.dev.suite",
+    "tallyweir.services.cli.dev.mutants",
 )
 
 

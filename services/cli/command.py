@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from services.cli.rendering import example
+from tallyweir.services.cli.rendering import example
 
 _Function = TypeVar("_Function", bound=Callable[..., None])
 

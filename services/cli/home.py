@@ -22,8 +22,8 @@ def connected_home(command: str) -> Iterator[Connection[TupleRow]]:
         ConfigurationError: As ``find_home_dsn`` and ``connect``.
         RetryableError: The server cannot be reached.
     """
-    from services.process.endpoints import find_home_dsn
-    from sinks.postgres.server.connection import connect
+    from tallyweir.services.process.endpoints import find_home_dsn
+    from tallyweir.sinks.postgres.server.connection import connect
 
     with connect(find_home_dsn(), application_name=f"tallyweir {command}") as home:
         yield home

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from services.cli.pipeline_name import read_pipeline_file
+from tallyweir.services.cli.pipeline_name import read_pipeline_file
 
 
 def pipeline_databases(argument: str) -> dict[str, str]:
@@ -16,7 +16,7 @@ def pipeline_databases(argument: str) -> dict[str, str]:
     Raises:
         ConfigurationError: ``PIPELINE_FILE_UNREADABLE`` or ``DATABASES_MALFORMED``.
     """
-    from sinks.postgres.server.databases import parse_databases
+    from tallyweir.sinks.postgres.server.databases import parse_databases
 
     declared = read_pipeline_file(argument).get("databases")
     if not isinstance(declared, dict):

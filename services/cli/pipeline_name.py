@@ -8,8 +8,11 @@ from typing import Any
 
 import yaml
 
-from services.produce.python_pipeline import PYTHON_ENDING, describe_python_pipeline
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.produce.python_pipeline import (
+    PYTHON_ENDING,
+    describe_python_pipeline,
+)
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _FILE_ENDINGS = (".yaml", ".yml", PYTHON_ENDING)
 

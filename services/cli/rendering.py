@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from sinks.protocol.errors import describe_error
+from tallyweir.sinks.protocol.errors import describe_error
 
 CONFIGURATION_EXIT_CODE = 78
 UNEXPECTED_EXIT_CODE = 1

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Never
 
-from services.cli.rendering import note
+from tallyweir.services.cli.rendering import note
 
 _FATAL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

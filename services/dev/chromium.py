@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from services.dev.debian_packages import install_packages, why_not_installable
+from tallyweir.services.dev.debian_packages import install_packages, why_not_installable
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
-from services.local.embedded.kafka import EmbeddedKafka
-from services.local.embedded.postgres import EmbeddedPostgres
-from services.local.embedded.state_directory import (
+from tallyweir.services.local.embedded.kafka import EmbeddedKafka
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.services.local.embedded.state_directory import (
     empty_directory,
     exclusive,
     state_directory,
 )
-from services.process.driver_process import stop_leftovers
+from tallyweir.services.process.driver_process import stop_leftovers
 
 _PIPELINE_FILES = {".yaml", ".py"}
 

@@ -20,19 +20,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.local.embedded.jars import (
+from tallyweir.services.local.embedded.jars import (
     BROKER_CLASSPATH_VARIABLE,
     MATRIX_JAR_LOCK,
     ensure_jars,
 )
-from services.local.embedded.postgres import PROGRAMS_VARIABLE
-from services.local.embedded.state_directory import (
+from tallyweir.services.local.embedded.postgres import PROGRAMS_VARIABLE
+from tallyweir.services.local.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
     exclusive,
     state_directory,
 )
-from sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.errors import TallyweirError
 
 PYTHONS = ("3.11", "3.12", "3.13")
 POSTGRES = ("15", "16", "17", "18")

@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.ingest.kafka_sender import Delivery
-from services.ingest.scoped_ids import NamedEvent
-from services.process.refusals import RefusedError
+from tallyweir.services.ingest.kafka_sender import Delivery
+from tallyweir.services.ingest.scoped_ids import NamedEvent
+from tallyweir.services.process.refusals import RefusedError
 
 ACCEPTED_STATUS = 202
 MIXED_STATUS = 207

@@ -7,9 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
-from services.process.hashed_secrets import HashedSecret, SecretRing, draw_secret
-from services.process.refusals import RefusedError
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.process.hashed_secrets import (
+    HashedSecret,
+    SecretRing,
+    draw_secret,
+)
+from tallyweir.services.process.refusals import RefusedError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 ACTIVE_KEYS_MAX = 2
 PREFIX_BYTES_MAX = 64

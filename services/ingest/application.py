@@ -12,22 +12,22 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from services.ingest.answers import refusal_answer
-from services.ingest.event_endpoint import (
+from tallyweir.services.ingest.answers import refusal_answer
+from tallyweir.services.ingest.event_endpoint import (
     EVENTS_PATH,
     EventEndpoint,
     Scope,
     Send,
 )
-from services.ingest.kafka_sender import KafkaSender
-from services.ingest.key_file import KeyFile
-from services.ingest.metrics import IngestMetrics
-from services.ingest.openapi import describe_service, render_page
-from services.ingest.request_body import Receive
-from services.ingest.served_topics import ServedTopic
-from services.process.hashed_secrets import utc_now
-from services.process.refusals import RefusedError
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.ingest.kafka_sender import KafkaSender
+from tallyweir.services.ingest.key_file import KeyFile
+from tallyweir.services.ingest.metrics import IngestMetrics
+from tallyweir.services.ingest.openapi import describe_service, render_page
+from tallyweir.services.ingest.request_body import Receive
+from tallyweir.services.ingest.served_topics import ServedTopic
+from tallyweir.services.process.hashed_secrets import utc_now
+from tallyweir.services.process.refusals import RefusedError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 KEYS_EVERY_S = 1.0
 READY_EVERY_S = 3.0

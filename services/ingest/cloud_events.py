@@ -18,7 +18,7 @@ from cloudevents.core.exceptions import BaseCloudEventException
 from cloudevents.core.formats.json import JSONFormat
 from cloudevents.core.v1.event import CloudEvent
 
-from services.process.refusals import RefusedError
+from tallyweir.services.process.refusals import RefusedError
 
 EXTENSIONS_MAX = 16
 ATTRIBUTE_BYTES_MAX = 1_024

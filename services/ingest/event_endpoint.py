@@ -12,29 +12,29 @@ from typing import Any
 
 import structlog
 
-from services.ingest.answers import (
+from tallyweir.services.ingest.answers import (
     Answer,
     Outcome,
     batch_answer,
     refusal_answer,
     single_answer,
 )
-from services.ingest.event_forms import ReadEvents, read_events
-from services.ingest.kafka_sender import Delivery, KafkaSender
-from services.ingest.key_file import KeyFile
-from services.ingest.metrics import ACCEPTED, REFUSED, UNKNOWN, IngestMetrics
-from services.ingest.request_body import (
+from tallyweir.services.ingest.event_forms import ReadEvents, read_events
+from tallyweir.services.ingest.kafka_sender import Delivery, KafkaSender
+from tallyweir.services.ingest.key_file import KeyFile
+from tallyweir.services.ingest.metrics import ACCEPTED, REFUSED, UNKNOWN, IngestMetrics
+from tallyweir.services.ingest.request_body import (
     ClientGoneError,
     InFlight,
     Receive,
     read_body,
 )
-from services.ingest.request_head import RequestHead
-from services.ingest.scoped_ids import NamedEvent
-from services.ingest.served_topics import ServedTopic, require_served
-from services.process.hashed_secrets import utc_now
-from services.process.http_server import LEFT_BYTES_MAX
-from services.process.refusals import RefusedError
+from tallyweir.services.ingest.request_head import RequestHead
+from tallyweir.services.ingest.scoped_ids import NamedEvent
+from tallyweir.services.ingest.served_topics import ServedTopic, require_served
+from tallyweir.services.process.hashed_secrets import utc_now
+from tallyweir.services.process.http_server import LEFT_BYTES_MAX
+from tallyweir.services.process.refusals import RefusedError
 
 EVENTS_PATH = "/v1/events/"
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.ingest.cloud_events import (
+from tallyweir.services.ingest.cloud_events import (
     Attributes,
     attributes_of_headers,
     take_structured,
 )
-from services.ingest.request_head import (
+from tallyweir.services.ingest.request_head import (
     CLOUD_EVENT,
     CLOUD_EVENT_BATCH,
     JSON,
     RequestHead,
     unknown_media_type,
 )
-from services.ingest.scoped_ids import NamedEvent, name_event
-from services.ingest.served_topics import ServedTopic
-from services.ingest.strict_json import parse_json
-from services.process.refusals import RefusedError
+from tallyweir.services.ingest.scoped_ids import NamedEvent, name_event
+from tallyweir.services.ingest.served_topics import ServedTopic
+from tallyweir.services.ingest.strict_json import parse_json
+from tallyweir.services.process.refusals import RefusedError
 
 EVENTS_MAX = 1_000
 

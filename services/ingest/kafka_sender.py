@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from services.ingest.scoped_ids import NamedEvent
-from services.kafka.topics import SILENT_LOG
-from sinks.kafka_settings import client_config
+from tallyweir.services.ingest.scoped_ids import NamedEvent
+from tallyweir.services.kafka.topics import SILENT_LOG
+from tallyweir.sinks.kafka_settings import client_config
 
 #: An event without an acknowledgement for this long has an unknown outcome.
 DELIVERY_TIMEOUT_S = 10.0

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from services.ingest.api_keys import PREFIX_BYTES_MAX, ApiKey, KeyRing
-from services.process.hashed_secrets import (
+from tallyweir.services.ingest.api_keys import PREFIX_BYTES_MAX, ApiKey, KeyRing
+from tallyweir.services.process.hashed_secrets import (
     HashedSecret,
     MalformedSecretError,
     SecretKind,

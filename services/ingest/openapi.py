@@ -10,9 +10,9 @@ import html
 import re
 from collections.abc import Iterable
 
-from schemas.formats.format import Format
-from schemas.formats.known_formats import FORMATS
-from schemas.schema_tree import (
+from tallyweir.schemas.formats.format import Format
+from tallyweir.schemas.formats.known_formats import FORMATS
+from tallyweir.schemas.schema_tree import (
     NUMBER_BOUNDS,
     Enumeration,
     Fixed,
@@ -23,14 +23,14 @@ from schemas.schema_tree import (
     SchemaNode,
     Sequence,
 )
-from services.ingest.event_forms import EVENTS_MAX
-from services.ingest.request_head import (
+from tallyweir.services.ingest.event_forms import EVENTS_MAX
+from tallyweir.services.ingest.request_head import (
     CLOUD_EVENT,
     CLOUD_EVENT_BATCH,
     JSON,
 )
-from services.ingest.scoped_ids import ID_BYTES_MAX
-from services.ingest.served_topics import ServedTopic
+from tallyweir.services.ingest.scoped_ids import ID_BYTES_MAX
+from tallyweir.services.ingest.served_topics import ServedTopic
 
 Json = dict[str, object]
 

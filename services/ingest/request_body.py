@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
-from services.process.refusals import RefusedError
+from tallyweir.services.process.refusals import RefusedError
 
 BODY_BYTES_MAX = 1 << 20
 #: The service gives up on a slower body, because it takes room from others.

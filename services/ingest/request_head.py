@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from schemas.formats.known_formats import FORMATS
-from services.process.refusals import RefusedError
+from tallyweir.schemas.formats.known_formats import FORMATS
+from tallyweir.services.process.refusals import RefusedError
 
 JSON = "application/json"
 CLOUD_EVENT = "application/cloudevents+json"

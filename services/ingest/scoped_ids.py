@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from schemas.codec import EventRecord
-from services.ingest.cloud_events import has_control_characters, kafka_headers
-from services.ingest.served_topics import ServedTopic
-from services.process.refusals import RefusedError
+from tallyweir.schemas.codec import EventRecord
+from tallyweir.services.ingest.cloud_events import has_control_characters, kafka_headers
+from tallyweir.services.ingest.served_topics import ServedTopic
+from tallyweir.services.process.refusals import RefusedError
 
 #: The longest ID that pipelines allow.
 ID_BYTES_MAX = 256

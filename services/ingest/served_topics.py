@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from schemas.codec import EventRecord, encode
-from schemas.contract import Contract, load_contract
-from schemas.errors import DecodeError, EncodeError
-from schemas.json_records import UnreadableTextError, compile_reader
-from services.process.refusals import RefusedError
-from services.produce.source_section import SourceSection, read_source_section
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.schemas.codec import EventRecord, encode
+from tallyweir.schemas.contract import Contract, load_contract
+from tallyweir.schemas.errors import DecodeError, EncodeError
+from tallyweir.schemas.json_records import UnreadableTextError, compile_reader
+from tallyweir.services.process.refusals import RefusedError
+from tallyweir.services.produce.source_section import SourceSection, read_source_section
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: Types of a field that can hold an ID.
 _ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 
 import structlog
 
-from services.ingest.application import IngestApplication
-from services.ingest.kafka_sender import DELIVERY_TIMEOUT_S
-from services.ingest.key_file import KeyFile
-from services.ingest.request_body import BODY_TIMEOUT_S
-from services.ingest.served_topics import ServedTopic
-from services.kafka.topics import ensure_topic
-from services.process.http_server import DrainingServer, listen
-from sinks.protocol.errors import FatalError
+from tallyweir.services.ingest.application import IngestApplication
+from tallyweir.services.ingest.kafka_sender import DELIVERY_TIMEOUT_S
+from tallyweir.services.ingest.key_file import KeyFile
+from tallyweir.services.ingest.request_body import BODY_TIMEOUT_S
+from tallyweir.services.ingest.served_topics import ServedTopic
+from tallyweir.services.kafka.topics import ensure_topic
+from tallyweir.services.process.http_server import DrainingServer, listen
+from tallyweir.sinks.protocol.errors import FatalError
 
 #: The longest time that a request in flight can take, and a little more.
 DRAIN_TIMEOUT_S = round(BODY_TIMEOUT_S + DELIVERY_TIMEOUT_S) + 2

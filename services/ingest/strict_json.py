@@ -11,7 +11,7 @@ import json
 import math
 from typing import NoReturn
 
-from services.process.refusals import RefusedError
+from tallyweir.services.process.refusals import RefusedError
 
 DEPTH_MAX = 32
 ELEMENTS_MAX = 50_000

@@ -25,9 +25,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from services.kafka.topics import SILENT_LOG
-from sinks.kafka_settings import KAFKA_CONFIG_VARIABLE, client_config
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.kafka.topics import SILENT_LOG
+from tallyweir.sinks.kafka_settings import KAFKA_CONFIG_VARIABLE, client_config
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: The default of Kafka's own tools.
 _ITERATIONS = 8_192

@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from services.kafka.topic_log import BROKER_TIMEOUT_S
-from services.kafka.topics import SILENT_LOG
-from sinks.kafka_settings import client_config
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S
+from tallyweir.services.kafka.topics import SILENT_LOG
+from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 _LOG = "__transaction_state"
 #: The states of transactions that are ongoing, or about to be committed or aborted.

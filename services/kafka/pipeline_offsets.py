@@ -9,13 +9,13 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from services.kafka.topic_log import TopicLog
-from services.kafka.topic_times import TopicTimes
-from services.process.endpoints import Endpoints
-from sinks.postgres import audit
-from sinks.postgres.server.connection import connect
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.services.kafka.topic_times import TopicTimes
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.sinks.postgres import audit
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

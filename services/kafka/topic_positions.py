@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from services.kafka.topic_log import TopicLog
-from sinks.protocol.errors import ConfigurationError, TallyweirError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.sinks.protocol.errors import ConfigurationError, TallyweirError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 
 def read_positions(

@@ -14,10 +14,10 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from services.kafka.topic_log import BROKER_TIMEOUT_S
-from sinks.kafka_settings import client_config
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S
+from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _QUIET = {"log_level": 0}
 

@@ -8,8 +8,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from sinks.kafka_settings import client_config
-from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
+from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.sinks.protocol.errors import (
+    ConfigurationError,
+    RetryableError,
+    TallyweirError,
+)
 
 ANSWER_TIMEOUT_S = 10.0
 

@@ -17,20 +17,29 @@ from starlette.middleware.base import RequestResponseEndpoint
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from services.monitor.chart_paths import ChartPaths
-from services.monitor.gauge_keeper import GaugeKeeper
-from services.monitor.guard import Guard
-from services.monitor.guarded_paths import GuardedPaths
-from services.monitor.home_reader import HomeReader
-from services.monitor.look_metrics import LookMetrics
-from services.monitor.profile_paths import ProfilePaths
-from services.monitor.quoting_paths import QuotingPaths
-from services.monitor.read_room import WATCHERS_MAX, ReadRoom, Seats, busy_answer
-from services.monitor.steering_paths import SteeringPaths
-from services.monitor.watcher import Look, Watcher, trouble_json
-from services.operate.bottleneck_json import bottleneck_json
-from sinks.postgres import audit
-from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
+from tallyweir.services.monitor.chart_paths import ChartPaths
+from tallyweir.services.monitor.gauge_keeper import GaugeKeeper
+from tallyweir.services.monitor.guard import Guard
+from tallyweir.services.monitor.guarded_paths import GuardedPaths
+from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.services.monitor.look_metrics import LookMetrics
+from tallyweir.services.monitor.profile_paths import ProfilePaths
+from tallyweir.services.monitor.quoting_paths import QuotingPaths
+from tallyweir.services.monitor.read_room import (
+    WATCHERS_MAX,
+    ReadRoom,
+    Seats,
+    busy_answer,
+)
+from tallyweir.services.monitor.steering_paths import SteeringPaths
+from tallyweir.services.monitor.watcher import Look, Watcher, trouble_json
+from tallyweir.services.operate.bottleneck_json import bottleneck_json
+from tallyweir.sinks.postgres import audit
+from tallyweir.sinks.protocol.errors import (
+    ConfigurationError,
+    RetryableError,
+    TallyweirError,
+)
 
 PAGE = Path(__file__).with_name("page")
 

@@ -9,10 +9,10 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 from pydantic_core import to_json
 
-from services.monitor.home_reader import HomeReader
-from services.operate.gauged import gauges_json
-from sinks.postgres import audit
-from sinks.postgres.records.pipeline_gauges import read_gauges
+from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.services.operate.gauged import gauges_json
+from tallyweir.sinks.postgres import audit
+from tallyweir.sinks.postgres.records.pipeline_gauges import read_gauges
 
 _SLOTS_MAX = 1_000
 _SLOT_MAX_S = 86_400

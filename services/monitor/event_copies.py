@@ -11,13 +11,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from services.kafka.topic_positions import read_positions
-from services.operate.redrive.letter_report import content_json
-from services.operate.redrive.source_records import ReadRecord, SourceRecords
-from sinks.postgres.audit import AuditedSource, Explanation
-from sinks.postgres.audit.why.explanation import Sighting
-from sinks.postgres.steering import RecordPosition
-from sinks.protocol.errors import TallyweirError
+from tallyweir.services.kafka.topic_positions import read_positions
+from tallyweir.services.operate.redrive.letter_report import content_json
+from tallyweir.services.operate.redrive.source_records import ReadRecord, SourceRecords
+from tallyweir.sinks.postgres.audit import AuditedSource, Explanation
+from tallyweir.sinks.postgres.audit.why.explanation import Sighting
+from tallyweir.sinks.postgres.steering import RecordPosition
+from tallyweir.sinks.protocol.errors import TallyweirError
 
 Records = Mapping[RecordPosition, ReadRecord]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from services.operate.id_fingerprints import fingerprints_of
-from sinks.postgres import audit
-from sinks.postgres.audit.fate import Fate
+from tallyweir.services.operate.id_fingerprints import fingerprints_of
+from tallyweir.sinks.postgres import audit
+from tallyweir.sinks.postgres.audit.fate import Fate
 
 #: Most characters of an ID in a request.
 NAME_MAX = 200

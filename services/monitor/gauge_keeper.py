@@ -15,20 +15,24 @@ from functools import partial
 
 import structlog
 
-from services.alerts.retention import NOTHING_UNREAD, KafkaRetention, Unread
-from services.kafka.source_lag import lags_of
-from services.kafka.topic_positions import positions_of, read_positions
-from services.monitor.home_reader import HomeReader
-from services.monitor.shown_pipeline import Broker
-from services.operate.gauged import Gauged
-from sinks.postgres.audit import PipelineSummary, read_overview, read_recent_figures
-from sinks.postgres.records.pipeline_gauges import (
+from tallyweir.services.alerts.retention import NOTHING_UNREAD, KafkaRetention, Unread
+from tallyweir.services.kafka.source_lag import lags_of
+from tallyweir.services.kafka.topic_positions import positions_of, read_positions
+from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.services.monitor.shown_pipeline import Broker
+from tallyweir.services.operate.gauged import Gauged
+from tallyweir.sinks.postgres.audit import (
+    PipelineSummary,
+    read_overview,
+    read_recent_figures,
+)
+from tallyweir.sinks.postgres.records.pipeline_gauges import (
     EVERY_S,
     Gauges,
     keep_gauges,
     read_home_figures,
 )
-from sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.errors import TallyweirError
 
 
 class GaugeKeeper:

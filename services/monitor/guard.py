@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from fastapi import Request
 
-from services.monitor.tokens import PageToken, Role, TokenFile
-from services.process.hashed_secrets import utc_now
-from services.process.refusals import RefusedError
+from tallyweir.services.monitor.tokens import PageToken, Role, TokenFile
+from tallyweir.services.process.hashed_secrets import utc_now
+from tallyweir.services.process.refusals import RefusedError
 
 #: Wrong tokens from one address in ``_WINDOW_S``; more are answered 429. A valid token
 #: always passes, so a guesser cannot lock out users of the same address.

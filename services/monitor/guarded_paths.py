@@ -15,25 +15,29 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import to_json
 
-from services.ingest.request_body import ClientGoneError, read_body
-from services.monitor.acts import ACTS, ActCall, ActKind, Arguments
-from services.monitor.event_copies import (
+from tallyweir.services.ingest.request_body import ClientGoneError, read_body
+from tallyweir.services.monitor.acts import ACTS, ActCall, ActKind, Arguments
+from tallyweir.services.monitor.event_copies import (
     copies_json,
     read_from_kafka,
     sightings_of,
 )
-from services.monitor.explained_event import NAME_MAX, explained
-from services.monitor.guard import Guard
-from services.monitor.home_reader import HomeReader
-from services.monitor.tokens import Role
-from services.operate.redrive.letter_report import letter_json
-from services.operate.redrive.source_records import Headers, KnownRecord, SourceRecords
-from services.operate.samples_json import samples_json
-from services.process.refusals import RefusedError
-from sinks.postgres import audit
-from sinks.postgres.server.connection import connect
-from sinks.postgres.steering import RecordPosition, act_as
-from sinks.protocol.errors import TallyweirError
+from tallyweir.services.monitor.explained_event import NAME_MAX, explained
+from tallyweir.services.monitor.guard import Guard
+from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.services.monitor.tokens import Role
+from tallyweir.services.operate.redrive.letter_report import letter_json
+from tallyweir.services.operate.redrive.source_records import (
+    Headers,
+    KnownRecord,
+    SourceRecords,
+)
+from tallyweir.services.operate.samples_json import samples_json
+from tallyweir.services.process.refusals import RefusedError
+from tallyweir.sinks.postgres import audit
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.steering import RecordPosition, act_as
+from tallyweir.sinks.protocol.errors import TallyweirError
 
 #: Most bytes of a request for an act: it holds a few values that a person typed.
 ACT_BYTES_MAX = 64 << 10

@@ -12,8 +12,8 @@ from psycopg import Connection
 from psycopg.errors import QueryCanceled
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.connection import connect
-from sinks.protocol.errors import RetryableError
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.errors import RetryableError
 
 _T = TypeVar("_T")
 

@@ -17,9 +17,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from services.monitor.gauge_metrics import GAUGE_NUMBERS
-from services.monitor.watcher import Look
-from sinks.postgres.audit import PipelineState
+from tallyweir.services.monitor.gauge_metrics import GAUGE_NUMBERS
+from tallyweir.services.monitor.watcher import Look
+from tallyweir.sinks.postgres.audit import PipelineState
 
 #: After this long without a look, the numbers are too old to be of use.
 READY_S = 60.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import FastAPI, Response
 from pydantic_core import to_json
 
-from services.monitor.home_reader import HomeReader
-from sinks.postgres.profiles import list_profiles, read_flame_graph
+from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.sinks.postgres.profiles import list_profiles, read_flame_graph
 
 #: Nothing in a flame graph can run or load anything.
 _SANDBOX = {"content-security-policy": "default-src 'none'; sandbox"}

@@ -14,11 +14,11 @@ import structlog
 from fastapi import FastAPI, Query, Request, Response
 from pydantic_core import to_json
 
-from services.monitor.explained_event import NAME_MAX, told_without_payloads
-from services.monitor.guard import Guard
-from services.monitor.home_reader import HomeReader
-from sinks.postgres import audit
-from sinks.postgres.records.driver_log import read_driver_log
+from tallyweir.services.monitor.explained_event import NAME_MAX, told_without_payloads
+from tallyweir.services.monitor.guard import Guard
+from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.sinks.postgres import audit
+from tallyweir.sinks.postgres.records.driver_log import read_driver_log
 
 _PAGE_ROWS_MAX = 500
 #: The one part of a log line, apart from its event, that never quotes a record.

@@ -12,8 +12,8 @@ from starlette.middleware.base import RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from services.monitor.watcher import trouble_json
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.monitor.watcher import trouble_json
+from tallyweir.sinks.protocol.errors import RetryableError
 
 #: Reads at work: less than half of starlette's threads.
 AT_WORK_MAX = 16

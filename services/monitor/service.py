@@ -7,8 +7,8 @@ from pathlib import Path
 
 import structlog
 
-from services.monitor.application import MonitorApplication
-from services.process.http_server import DrainingServer, listen
+from tallyweir.services.monitor.application import MonitorApplication
+from tallyweir.services.process.http_server import DrainingServer, listen
 
 #: Reads of the home database in flight are not worth waiting for.
 _DRAIN_TIMEOUT_S = 2

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from services.kafka.source_lag import lags_of
-from services.operate.gauged import Gauged, gauges_json
-from sinks.postgres.alerting.firing import FiringAlert
-from sinks.postgres.audit import PipelineSummary
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.services.kafka.source_lag import lags_of
+from tallyweir.services.operate.gauged import Gauged, gauges_json
+from tallyweir.sinks.postgres.alerting.firing import FiringAlert
+from tallyweir.sinks.postgres.audit import PipelineSummary
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 Broker = Mapping[TopicPartition, BrokerPosition] | None
 

@@ -12,13 +12,16 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 from pydantic_core import to_json
 
-from services.kafka.pipeline_offsets import compare_offsets, read_stored_offsets
-from services.monitor.guard import Guard
-from services.monitor.home_reader import HomeReader
-from services.monitor.tokens import Role
-from services.operate.steering.scaling_bounds import bounds_told
-from services.operate.steering.versions_json import planned_versions
-from sinks.postgres import audit, steering
+from tallyweir.services.kafka.pipeline_offsets import (
+    compare_offsets,
+    read_stored_offsets,
+)
+from tallyweir.services.monitor.guard import Guard
+from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.services.monitor.tokens import Role
+from tallyweir.services.operate.steering.scaling_bounds import bounds_told
+from tallyweir.services.operate.steering.versions_json import planned_versions
+from tallyweir.sinks.postgres import audit, steering
 
 _ACTS_MAX = 500
 _DECISIONS = 10

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from services.process.hashed_secrets import (
+from tallyweir.services.process.hashed_secrets import (
     HashedSecret,
     MalformedSecretError,
     SecretKind,
@@ -23,7 +23,7 @@ from services.process.hashed_secrets import (
     read_secrets,
     sign_file,
 )
-from services.process.refusals import RefusedError
+from tallyweir.services.process.refusals import RefusedError
 
 TOKENS_FILE_VARIABLE = "TALLYWEIR_MONITOR_TOKENS_FILE"
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from services.kafka.topic_positions import positions_of, read_positions
-from services.monitor.home_reader import HomeReader
-from services.monitor.shown_pipeline import Broker, summary_json
-from services.operate.gauged import Gauged
-from sinks.postgres.alerting.firing import FiringAlert, read_firing
-from sinks.postgres.audit import PipelineSummary, read_overview
-from sinks.protocol.errors import TallyweirError
+from tallyweir.services.kafka.topic_positions import positions_of, read_positions
+from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.services.monitor.shown_pipeline import Broker, summary_json
+from tallyweir.services.operate.gauged import Gauged
+from tallyweir.sinks.postgres.alerting.firing import FiringAlert, read_firing
+from tallyweir.sinks.postgres.audit import PipelineSummary, read_overview
+from tallyweir.sinks.protocol.errors import TallyweirError
 
 EVERY_S = 2.0
 #: The watcher asks Kafka less often than the home database.

@@ -12,12 +12,15 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from services.local.embedded.extras import package_folder
-from services.local.embedded.servers import embedded_postgres
-from services.local.embedded.state_directory import is_checkout, state_directory
-from services.local.embedded.virtual_environment import NOTEBOOK_LOCK, install
-from services.process.endpoints import Endpoints, child_environment
-from sinks.settings import SCRATCH_DSN_VARIABLE
+from tallyweir.services.local.embedded.extras import package_folder
+from tallyweir.services.local.embedded.servers import embedded_postgres
+from tallyweir.services.local.embedded.state_directory import (
+    is_checkout,
+    state_directory,
+)
+from tallyweir.services.local.embedded.virtual_environment import NOTEBOOK_LOCK, install
+from tallyweir.services.process.endpoints import Endpoints, child_environment
+from tallyweir.sinks.settings import SCRATCH_DSN_VARIABLE
 
 _ROOT = 0
 

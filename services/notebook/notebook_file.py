@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: File name next to the slice; an existing file is never overwritten.
 NOTEBOOK = "notebook.ipynb"
@@ -26,7 +26,7 @@ _CELLS = (
     databases that are thrown away, and nothing is written anywhere else.
     """,
     """
-    from spark_jobs.notebook import open_slice
+    from tallyweir import open_slice
 
     captured = open_slice()
     captured.ranges()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from sinks.diagnosis.bottleneck import Bottleneck
+from tallyweir.sinks.diagnosis.bottleneck import Bottleneck
 
 
 def bottleneck_json(found: Bottleneck | None) -> dict[str, object] | None:

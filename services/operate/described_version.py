@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sinks.postgres.versions.version_plan import DescribedVersion
+from tallyweir.sinks.postgres.versions.version_plan import DescribedVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,12 @@ def describe_file(
         this returns the exit code of the process.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "spark_jobs.describe_version", str(pipeline_file)],
+        [
+            sys.executable,
+            "-m",
+            "tallyweir.spark_jobs.describe_version",
+            str(pipeline_file),
+        ],
         env=dict(environment),
         stdout=subprocess.PIPE,
         text=True,

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from schemas.codec import EventRecord, decode
-from schemas.contract import Contract
-from schemas.errors import DecodeError
-from services.kafka.topic_log import BROKER_TIMEOUT_S
-from services.kafka.topics import SILENT_LOG
-from sinks.kafka_settings import client_config
-from sinks.protocol.offsets import OffsetRange
+from tallyweir.schemas.codec import EventRecord, decode
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.errors import DecodeError
+from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S
+from tallyweir.services.kafka.topics import SILENT_LOG
+from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.sinks.protocol.offsets import OffsetRange
 
 #: A batch may have millions of records, and a person waits for the answer.
 _RECORDS_MAX = 300_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from sinks.postgres.audit import CommittedFigures
-from sinks.postgres.records.pipeline_gauges import Gauges
+from tallyweir.sinks.postgres.audit import CommittedFigures
+from tallyweir.sinks.postgres.records.pipeline_gauges import Gauges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

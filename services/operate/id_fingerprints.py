@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sinks.seen_ids.id_hash import fingerprint_of
+from tallyweir.sinks.seen_ids.id_hash import fingerprint_of
 
 _INT64 = range(-(1 << 63), 1 << 63)
 

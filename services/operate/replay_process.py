@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sinks.postgres.audit.replay.replay_receipt import ReplayVerdict
+from tallyweir.sinks.postgres.audit.replay.replay_receipt import ReplayVerdict
 
 #: The verdict if every row was computed again and is the same.
 VERIFIED = ReplayVerdict.VERIFIED.value
@@ -38,7 +38,7 @@ def run_replay(
         KeyboardInterrupt: Once the process, which Ctrl-C reaches too, has dropped its
             scratch databases.
     """
-    command = [sys.executable, "-m", "spark_jobs.replay", str(pipeline_file)]
+    command = [sys.executable, "-m", "tallyweir.spark_jobs.replay", str(pipeline_file)]
     with subprocess.Popen(
         [*command, *arguments],
         env=dict(environment),

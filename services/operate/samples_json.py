@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sinks.postgres.audit import KeptSamples
-from sinks.protocol.samples import row_json
+from tallyweir.sinks.postgres.audit import KeptSamples
+from tallyweir.sinks.protocol.samples import row_json
 
 
 def samples_json(pipeline: str, found: KeptSamples) -> dict[str, object]:

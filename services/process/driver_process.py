@@ -22,8 +22,8 @@ from typing import Any, ClassVar, Self
 
 import psutil
 
-from sinks.process_log import LOG_LEVEL_VARIABLE
-from sinks.protocol.errors import FatalError
+from tallyweir.sinks.process_log import LOG_LEVEL_VARIABLE
+from tallyweir.sinks.protocol.errors import FatalError
 
 #: A driver takes about ten seconds to its first batch, on a busy machine longer.
 SILENCE_MAX_S = 180.0
@@ -33,7 +33,7 @@ _TICK_S = 0.25
 
 
 class DriverProcess:
-    """One ``python -m spark_jobs PIPELINE.yaml``; no process of it survives the block.
+    """One ``tallyweir.spark_jobs PIPELINE.yaml``; no process of it survives the block.
 
     Args:
         pipeline_file: The pipeline to run.
@@ -54,7 +54,7 @@ class DriverProcess:
         environment: Mapping[str, str],
         *,
         arguments: Sequence[str] = (),
-        module: str = "spark_jobs",
+        module: str = "tallyweir.spark_jobs",
         transcript: Path | None = None,
     ) -> None:
         self._lines: deque[str] = deque(maxlen=self.lines_kept)

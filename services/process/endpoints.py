@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.local.embedded.archived_classes import class_archive
-from services.local.embedded.jars import spark_jars
-from services.local.embedded.java import java_home
-from services.local.embedded.state_directory import (
+from tallyweir.services.local.embedded.archived_classes import class_archive
+from tallyweir.services.local.embedded.jars import spark_jars
+from tallyweir.services.local.embedded.java import java_home
+from tallyweir.services.local.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
     is_checkout,
     state_directory,
 )
-from sinks.protocol.errors import ConfigurationError
-from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, read_setting
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, read_setting
 
 KAFKA_VARIABLE = "TALLYWEIR_KAFKA_BOOTSTRAP"
 ACTS_DSN_VARIABLE = "TALLYWEIR_ACTS_DSN"
@@ -126,7 +126,7 @@ def find_endpoints() -> Endpoints:
     home_dsn = find_home_dsn()
     bootstrap = given_kafka_bootstrap()
     if bootstrap is None:
-        from services.local.embedded.servers import embedded_kafka  # noqa: PLC0415 - slow
+        from tallyweir.services.local.embedded.servers import embedded_kafka  # noqa: PLC0415 - slow
 
         bootstrap = f"127.0.0.1:{embedded_kafka().last_port() or _NOBODYS_PORT}"
     return Endpoints(kafka_bootstrap=bootstrap, home_dsn=home_dsn)
@@ -141,7 +141,7 @@ def find_home_dsn() -> str:
     dsn = given_home_dsn()
     if dsn is not None:
         return dsn
-    from services.local.embedded.servers import embedded_postgres  # noqa: PLC0415 - slow
+    from tallyweir.services.local.embedded.servers import embedded_postgres  # noqa: PLC0415 - slow
 
     server = embedded_postgres()
     if server.is_running():
@@ -182,8 +182,8 @@ def resolve_databases() -> dict[str, str]:
 
 
 def _with_others(home_dsn: str) -> dict[str, str]:
-    from sinks.postgres.server.branch_names import HOME  # noqa: PLC0415 - slow
-    from sinks.postgres.server.databases import parse_databases  # noqa: PLC0415 - slow
+    from tallyweir.sinks.postgres.server.branch_names import HOME  # noqa: PLC0415 - slow
+    from tallyweir.sinks.postgres.server.databases import parse_databases  # noqa: PLC0415 - slow
 
     return {HOME: home_dsn, **parse_databases(os.environ, {})}
 
@@ -211,7 +211,7 @@ def _pointed_at(endpoints: Endpoints, environment: dict[str, str]) -> dict[str, 
 def _own_environment() -> dict[str, str]:
     environment = dict(os.environ) | {STATE_DIRECTORY_VARIABLE: str(state_directory())}
     if is_checkout():
-        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        paths = [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
     return environment
 
@@ -256,7 +256,7 @@ def launcher() -> str:
 
 
 def _start_embedded_kafka() -> str:
-    from services.local.embedded.servers import embedded_kafka  # noqa: PLC0415 - as above
+    from tallyweir.services.local.embedded.servers import embedded_kafka  # noqa: PLC0415 - as above
 
     broker = embedded_kafka()
     if broker.start():
@@ -265,7 +265,7 @@ def _start_embedded_kafka() -> str:
 
 
 def _start_embedded_postgres() -> str:
-    from services.local.embedded.servers import embedded_postgres  # noqa: PLC0415 - as above
+    from tallyweir.services.local.embedded.servers import embedded_postgres  # noqa: PLC0415 - as above
 
     server = embedded_postgres()
     if server.start():

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from services.local.embedded.state_directory import exclusive, write_whole
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.local.embedded.state_directory import exclusive, write_whole
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 FILE_BYTES_MAX = 1_000_000
 

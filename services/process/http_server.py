@@ -20,9 +20,9 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from services.process.refusals import RefusedError
-from sinks.host_names import HostNames
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.process.refusals import RefusedError
+from tallyweir.sinks.host_names import HostNames
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: The limit for a request's line, headers, trailers and chunk extensions together.
 HEAD_BYTES_MAX = 32_768

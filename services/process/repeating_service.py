@@ -10,7 +10,7 @@ from types import FrameType
 
 import structlog
 
-from sinks.metrics_endpoint import Heartbeat
+from tallyweir.sinks.metrics_endpoint import Heartbeat
 
 
 class RepeatingService:

@@ -1,6 +1,7 @@
 """A service of which one process works at a time; the others stand by.
 
-A lock ensures it; ``sinks.postgres.server.locked_session`` says what the lock promises.
+A lock ensures it; ``tallyweir.sinks.postgres.server.locked_session`` says what the lock
+promises.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from typing import Generic, Protocol, TypeVar
 
 from prometheus_client import Counter, Gauge
 
-from services.process.repeating_service import RepeatingService
-from sinks.postgres.server.locked_session import LockedSession
-from sinks.protocol.errors import TallyweirError
+from tallyweir.services.process.repeating_service import RepeatingService
+from tallyweir.sinks.postgres.server.locked_session import LockedSession
+from tallyweir.sinks.protocol.errors import TallyweirError
 
 _Session = TypeVar("_Session", bound=LockedSession)
 

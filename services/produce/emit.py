@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from schemas.codec import EventRecord
-from schemas.contract import Contract
-from schemas.errors import EncodeError
-from services.produce.faults import Expectation, FaultPlan, FaultRates, Message
-from services.produce.producer import EventProducer
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.schemas.codec import EventRecord
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.errors import EncodeError
+from tallyweir.services.produce.faults import (
+    Expectation,
+    FaultPlan,
+    FaultRates,
+    Message,
+)
+from tallyweir.services.produce.producer import EventProducer
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 PROGRESS_INTERVAL_S = 1.0
 _LOOK_AT_CLOCK_EVERY = 256

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from schemas.codec import EventRecord, encode
-from schemas.contract import Contract
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.schemas.codec import EventRecord, encode
+from tallyweir.schemas.contract import Contract
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 NEAR_EVENTS = 10
 FAR_EVENTS = 1_000

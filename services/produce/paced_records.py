@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
-from schemas.codec import EventRecord
+from tallyweir.schemas.codec import EventRecord
 
 
 class PacedRecords:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Report
 
-from services.kafka.topics import SILENT_LOG
-from sinks.kafka_settings import client_config
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.kafka.topics import SILENT_LOG
+from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.sinks.protocol.errors import RetryableError
 
 QUEUE_MESSAGES_MAX = 100_000
 DELIVERY_TIMEOUT_S = 60.0

@@ -8,8 +8,12 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import ContractError
-from sinks.protocol.errors import ConfigurationError, TallyweirError, describe_error
+from tallyweir.schemas.errors import ContractError
+from tallyweir.sinks.protocol.errors import (
+    ConfigurationError,
+    TallyweirError,
+    describe_error,
+)
 
 PYTHON_ENDING = ".py"
 
@@ -22,7 +26,7 @@ def describe_python_pipeline(path: Path) -> Mapping[str, Any]:
     Raises:
         ConfigurationError: ``PIPELINE_FILE_UNREADABLE``, with the file's own error.
     """
-    from schemas.pipeline import HeaderId, load_pipeline  # noqa: PLC0415 - takes time
+    from tallyweir.schemas.pipeline import HeaderId, load_pipeline  # noqa: PLC0415 - takes time
 
     try:
         with redirect_stdout(io.StringIO()):

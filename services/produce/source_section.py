@@ -11,8 +11,11 @@ from pathlib import Path
 
 import yaml
 
-from services.produce.python_pipeline import PYTHON_ENDING, describe_python_pipeline
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.produce.python_pipeline import (
+    PYTHON_ENDING,
+    describe_python_pipeline,
+)
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 PIPELINE_BYTES_MAX = 1_000_000
 HEADER_PREFIX = "header:"
@@ -24,8 +27,8 @@ class SourceSection:
 
     Attributes:
         topics: The Kafka topics, at least one.
-        schemas: The references of the contracts, as ``schemas.contract`` takes them; at
-            least one.
+        schemas: The references of the contracts, as ``tallyweir.schemas.contract``
+            takes them; at least one.
         event_id: A field's name, or ``header:NAME``.
     """
 

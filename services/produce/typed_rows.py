@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TextIO
 
-from schemas.codec import EventRecord
-from schemas.contract import Contract
-from schemas.text_rows import CsvRows, JsonRows, RowError
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.schemas.codec import EventRecord
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.text_rows import CsvRows, JsonRows, RowError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 class TypedRows:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
-from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
+from tallyweir.sinks.protocol.errors import (
+    ConfigurationError,
+    RetryableError,
+    TallyweirError,
+)
 
 _FENCED = frozenset(
     {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.errors import ReasonCode
-from sinks.postgres.records.relay_feed import (
+from tallyweir.schemas.errors import ReasonCode
+from tallyweir.sinks.postgres.records.relay_feed import (
     DEAD_LETTERS,
     OUTBOX,
     DeadLetter,

@@ -15,11 +15,11 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from services.kafka.topics import ANSWER_TIMEOUT_S, SILENT_LOG
-from services.relay.kafka_failures import kafka_failure
-from sinks.kafka_settings import client_config
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.services.kafka.topics import ANSWER_TIMEOUT_S, SILENT_LOG
+from tallyweir.services.relay.kafka_failures import kafka_failure
+from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 #: Seconds until unchanged offsets are written once more. Reading them from Kafka
 #: instead is no option: librdkafka's admin client crashes the process when the group's

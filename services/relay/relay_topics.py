@@ -6,10 +6,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from services.kafka.topics import ANSWER_TIMEOUT_S, SILENT_LOG
-from services.relay.kafka_failures import kafka_failure
-from services.relay.messages import HEADER_BYTES_MAX
-from sinks.kafka_settings import client_config
+from tallyweir.services.kafka.topics import ANSWER_TIMEOUT_S, SILENT_LOG
+from tallyweir.services.relay.kafka_failures import kafka_failure
+from tallyweir.services.relay.messages import HEADER_BYTES_MAX
+from tallyweir.sinks.kafka_settings import client_config
 
 _SIZE = "max.message.bytes"
 #: Room for all headers of a message, on top of the source topic's limit. Only the

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.process.tenured_service import TenuredService
-from services.relay.relay_metrics import RelayMetrics
-from services.relay.tenure import RelayTenure
-from sinks.postgres.records.relay_feed import RelayFeed
+from tallyweir.services.process.tenured_service import TenuredService
+from tallyweir.services.relay.relay_metrics import RelayMetrics
+from tallyweir.services.relay.tenure import RelayTenure
+from tallyweir.sinks.postgres.records.relay_feed import RelayFeed
 
 #: After this long without a finished round, the relay is not ready: it cannot reach the
 #: home database.

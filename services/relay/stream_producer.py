@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Report
 
-from services.kafka.topics import SILENT_LOG
-from services.relay.kafka_failures import kafka_failure
-from services.relay.messages import Message
-from services.relay.relay_topics import RelayTopics
-from sinks.kafka_settings import client_config
+from tallyweir.services.kafka.topics import SILENT_LOG
+from tallyweir.services.relay.kafka_failures import kafka_failure
+from tallyweir.services.relay.messages import Message
+from tallyweir.services.relay.relay_topics import RelayTopics
+from tallyweir.sinks.kafka_settings import client_config
 
 #: The broker aborts a transaction that is still open after this. It is shorter than the
 #: idle limit of the relay's session in the home.

@@ -7,12 +7,16 @@ from functools import partial
 
 import structlog
 
-from services.relay.messages import Message, dead_letter_message, outbox_message
-from services.relay.offset_mirror import OffsetMirror
-from services.relay.relay_metrics import RelayMetrics
-from services.relay.relay_topics import RelayTopics
-from services.relay.stream_producer import StreamProducer
-from sinks.postgres.records.relay_feed import (
+from tallyweir.services.relay.messages import (
+    Message,
+    dead_letter_message,
+    outbox_message,
+)
+from tallyweir.services.relay.offset_mirror import OffsetMirror
+from tallyweir.services.relay.relay_metrics import RelayMetrics
+from tallyweir.services.relay.relay_topics import RelayTopics
+from tallyweir.services.relay.stream_producer import StreamProducer
+from tallyweir.sinks.postgres.records.relay_feed import (
     DEAD_LETTERS,
     OUTBOX,
     DeadLetter,
@@ -20,8 +24,8 @@ from sinks.postgres.records.relay_feed import (
     RelayFeed,
     RelayPlace,
 )
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 #: Most messages and bytes of one Kafka transaction: few enough to be sent well within
 #: its time, many enough that its cost does not matter.

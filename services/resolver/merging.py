@@ -9,13 +9,13 @@ from pathlib import Path
 
 import structlog
 
-from sinks.postgres.catalog.catalog_merge import (
+from tallyweir.sinks.postgres.catalog.catalog_merge import (
     MergeablePipeline,
     MergedBucket,
     merge_next_bucket,
     read_mergeable,
 )
-from sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.errors import TallyweirError
 
 
 @dataclass(kw_only=True)

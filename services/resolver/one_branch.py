@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from sinks.protocol.in_doubt import GlobalId, InDoubtFacts
-from sinks.protocol.ports import DecisionLedger, PreparedBranches
+from tallyweir.sinks.protocol.in_doubt import GlobalId, InDoubtFacts
+from tallyweir.sinks.protocol.ports import DecisionLedger, PreparedBranches
 
 
 class OneDecision:

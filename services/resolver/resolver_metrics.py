@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from services.resolver.merging import MergeReport
-from services.resolver.rounds import RoundReport
+from tallyweir.services.resolver.merging import MergeReport
+from tallyweir.services.resolver.rounds import RoundReport
 
 
 class ResolverMetrics:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from services.resolver.one_branch import OneBranch, OneDecision
-from sinks.postgres.audit.status.branches_in_doubt import (
+from tallyweir.services.resolver.one_branch import OneBranch, OneDecision
+from tallyweir.sinks.postgres.audit.status.branches_in_doubt import (
     Evidence,
     HomeClaims,
     PreparedBranch,
@@ -19,15 +19,15 @@ from sinks.postgres.audit.status.branches_in_doubt import (
     read_evidence,
     read_unnoted,
 )
-from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
-from sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.database_link import DatabaseLink
-from sinks.postgres.server.databases import DATABASES_VARIABLE
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.in_doubt import GlobalId, InDoubtVerdict
-from sinks.protocol.resolution import Resolution, resolve
+from tallyweir.sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
+from tallyweir.sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.database_link import DatabaseLink
+from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.in_doubt import GlobalId, InDoubtVerdict
+from tallyweir.sinks.protocol.resolution import Resolution, resolve
 
 #: A driver finishes its own branches within moments. A resolver that acts earlier makes
 #: the driver wait, or start over because another session is finishing its branch.

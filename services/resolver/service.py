@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from services.process.repeating_service import RepeatingService
-from services.resolver.merging import MergeReport, merge_catalogs
-from services.resolver.resolver_metrics import ResolverMetrics
-from services.resolver.rounds import ResolverRound, RoundReport
-from sinks.postgres.server.branch_names import HOME
+from tallyweir.services.process.repeating_service import RepeatingService
+from tallyweir.services.resolver.merging import MergeReport, merge_catalogs
+from tallyweir.services.resolver.resolver_metrics import ResolverMetrics
+from tallyweir.services.resolver.rounds import ResolverRound, RoundReport
+from tallyweir.sinks.postgres.server.branch_names import HOME
 
 #: After this long without a finished round, the resolver is not ready. A round waits
 #: for each database that does not answer.

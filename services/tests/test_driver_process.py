@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.process import driver_process
-from services.process.driver_process import DriverProcess, stop_leftovers
-from sinks.protocol.errors import FatalError
+from tallyweir.services.process import driver_process
+from tallyweir.services.process.driver_process import DriverProcess, stop_leftovers
+from tallyweir.sinks.protocol.errors import FatalError
 
 # Stands in for the driver: the module of that name comes first on its path. Its child
 # changes its group, as Spark's Python workers do, but not its session.
@@ -30,8 +30,10 @@ time.sleep(600)
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """An environment in which ``python -m spark_jobs`` is the stand-in."""
-    (tmp_path / "spark_jobs.py").write_text(STAND_IN)
+    """An environment in which ``python -m tallyweir.spark_jobs`` is the stand-in."""
+    (tmp_path / "tallyweir").mkdir()
+    (tmp_path / "tallyweir" / "__init__.py").touch()
+    (tmp_path / "tallyweir" / "spark_jobs.py").write_text(STAND_IN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(driver_process, "_LEAVE_TIMEOUT_S", 0.2)
     return {**os.environ, "PYTHONPATH": "", "CODE": "0"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.process.endpoints import (
+from tallyweir.services.process.endpoints import (
     Endpoints,
     given_home_dsn,
     given_kafka_bootstrap,

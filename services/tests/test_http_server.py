@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from services.process import http_server
-from services.process.http_server import (
+from tallyweir.services.process import http_server
+from tallyweir.services.process.http_server import (
     HEAD_BYTES_MAX,
     HEADERS_MAX,
     LEFT_BYTES_MAX,

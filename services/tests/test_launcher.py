@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 #: A Python that says it were of another version, and does nothing but answer.
 _PYTHON = """#!{shell}

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from services.cli.app import build_app
-from services.local.embedded.state_directory import STATE_DIRECTORY_VARIABLE
-from services.process.endpoints import KAFKA_VARIABLE, find_endpoints
-from sinks.protocol.errors import ConfigurationError
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.services.cli.app import build_app
+from tallyweir.services.local.embedded.state_directory import STATE_DIRECTORY_VARIABLE
+from tallyweir.services.process.endpoints import KAFKA_VARIABLE, find_endpoints
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 _COMMANDS = (
     "accept-gap p --reason r",

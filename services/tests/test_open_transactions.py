@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.kafka.open_transactions import HeldBack, open_transactions
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.services.kafka.open_transactions import HeldBack, open_transactions
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _KEY = struct.pack(">hh", 0, 3) + b"ord"
 _HEAD = struct.pack(">qhi", 77, 4, 60_000)

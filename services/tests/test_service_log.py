@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from services.cli import app as command_line
-from sinks.process_log import configure_logging
+from tallyweir.services.cli import app as command_line
+from tallyweir.sinks.process_log import configure_logging
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from services.process.tenured_service import TenuredService
-from sinks.postgres.server.locked_session import LockedSession
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.process.tenured_service import TenuredService
+from tallyweir.sinks.postgres.server.locked_session import LockedSession
+from tallyweir.sinks.protocol.errors import RetryableError
 
 
 class _Home:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from services.tests.tidy_checks import (
+from tallyweir.services.tests.tidy_checks import (
     CHECKS,
     FUNCTION_LINES_MAX,
     LONG_FUNCTIONS,
@@ -107,7 +107,7 @@ def test_nobody_is_allowed_to_sleep_who_does_not() -> None:
         "output['kind'] != 'append'",
         "output.kind in {'stateful', 'join'}",
         "output.kind is WINDOW",
-        "isinstance(output, AppendOutput | WindowTable)",
+        "isinstance(output, Append | WindowTable)",
     ],
 )
 def test_a_comparison_of_kinds_is_found_however_it_is_written(

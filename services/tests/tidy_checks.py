@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from schemas.errors import ReasonCode
-from sinks.faultpoints import FaultPoint
+from tallyweir.schemas.errors import ReasonCode
+from tallyweir.sinks.faultpoints import FaultPoint
 
 MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
@@ -239,7 +239,7 @@ def find_unpinned_connections(root: Path) -> list[str]:
     """Find sessions whose settings the role, the database or PG* variables decide."""
     return [
         f"{name_of(path, root)}:{call.lineno} connects past "
-        "sinks.postgres.server.connection"
+        "tallyweir.sinks.postgres.server.connection"
         for path in python_files(root, tests=False)
         if name_of(path, root) not in CONNECTORS
         for call in calls(path)

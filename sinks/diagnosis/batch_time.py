@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sinks.protocol.measures import Measures, StepMeasure
+from tallyweir.sinks.protocol.measures import Measures, StepMeasure
 
 #: Waiting for events, or for Spark to plan them.
 BETWEEN = "between"

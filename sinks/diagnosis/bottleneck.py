@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sinks.diagnosis.batch_time import (
+from tallyweir.sinks.diagnosis.batch_time import (
     BETWEEN,
     COMMIT,
     SPARK,
     MeasuredBatch,
 )
-from sinks.diagnosis.loop_times import LoopTimes
-from sinks.diagnosis.remedies import REMEDY_OF_PART, REMEDY_OF_UNKNOWN
+from tallyweir.sinks.diagnosis.loop_times import LoopTimes
+from tallyweir.sinks.diagnosis.remedies import REMEDY_OF_PART, REMEDY_OF_UNKNOWN
 
 #: Limits on the batches used: fewer say too little, and older ones are history.
 BATCHES_MIN = 3

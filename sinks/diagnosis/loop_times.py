@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from sinks.diagnosis.batch_time import (
+from tallyweir.sinks.diagnosis.batch_time import (
     BETWEEN,
     MeasuredBatch,
     added_parts,
     staged_by_tasks,
 )
-from sinks.protocol.measures import Measures, sum_measures
+from tallyweir.sinks.protocol.measures import Measures, sum_measures
 
 
 class LoopTimes:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sinks.diagnosis.batch_time import (
+from tallyweir.sinks.diagnosis.batch_time import (
     BETWEEN,
     KEY_STEPS,
     MeasuredBatch,
@@ -14,7 +14,7 @@ from sinks.diagnosis.batch_time import (
     publish_parts,
     step_seconds,
 )
-from sinks.protocol.measures import Measures
+from tallyweir.sinks.protocol.measures import Measures
 
 _BOXES = {
     "read": "decode",

@@ -60,11 +60,11 @@ the first will leave (``stage_ahead``). Publish transactions follow each other. 
 compares the state that its batch was planned on with the stored state, under the lock.
 So if a batch fails, the batch that was staged behind it is never published.
 
-The dotted names are the fault points of ``sinks.faultpoints``. Only a pipeline with
-keyed state has a phase 2b. A tick is a batch without events, for timers that are due:
-it has no ranges, begins with phase 2b and is recognised by its sequence. A batch that
-changes the home only has no participants: nothing is prepared, nothing can be in
-doubt.
+The dotted names are the fault points of ``tallyweir.sinks.faultpoints``. Only a
+pipeline with keyed state has a phase 2b. A tick is a batch without events, for timers
+that are due: it has no ranges, begins with phase 2b and is recognised by its sequence.
+A batch that changes the home only has no participants: nothing is prepared, nothing can
+be in doubt.
 
 A pipeline may choose a weaker guarantee (``guarantee``). Its tasks write rows to the
 result tables themselves and stage receipts for them; publishing counts the receipts of

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import TopicPartition, is_kafka_topic
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import TopicPartition, is_kafka_topic
 
 #: Kafka allows no colon in a topic's name.
 _PREFIX = "batch:"

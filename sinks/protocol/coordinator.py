@@ -14,19 +14,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sinks.faultpoints import FaultPoint, making
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import FatalError, OutcomeUnknownError
-from sinks.protocol.keyed_votes import tally_keyed_votes
-from sinks.protocol.ports import (
+from tallyweir.sinks.faultpoints import FaultPoint, making
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import FatalError, OutcomeUnknownError
+from tallyweir.sinks.protocol.keyed_votes import tally_keyed_votes
+from tallyweir.sinks.protocol.ports import (
     BatchPlan,
     Rejection,
     RowsRejectedError,
     Stage,
     StageKeys,
 )
-from sinks.protocol.publisher import Publisher
-from sinks.protocol.votes import NOTHING_STAGED, BatchTally, tally_votes
+from tallyweir.sinks.protocol.publisher import Publisher
+from tallyweir.sinks.protocol.votes import NOTHING_STAGED, BatchTally, tally_votes
 
 #: How often the driver tries to learn a lost answer to COMMIT before it starts over.
 PUBLISH_TRIES_MAX = 3

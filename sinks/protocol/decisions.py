@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from enum import Enum
 
-from sinks.protocol.errors import FatalError, FencedError
-from sinks.protocol.identity import BatchKey, Epoch, Sequence
-from sinks.protocol.offsets import (
+from tallyweir.sinks.protocol.errors import FatalError, FencedError
+from tallyweir.sinks.protocol.identity import BatchKey, Epoch, Sequence
+from tallyweir.sinks.protocol.offsets import (
     OffsetRange,
     OffsetsVerdict,
     TopicPartition,

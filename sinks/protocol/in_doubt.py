@@ -27,9 +27,9 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from sinks.protocol.errors import DisagreementError, FatalError
-from sinks.protocol.identity import Attempt, Epoch
-from sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.errors import DisagreementError, FatalError
+from tallyweir.sinks.protocol.identity import Attempt, Epoch
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
 
 #: Bits for the number of an attempt: a nonce takes the other 32 of 63.
 _ATTEMPT_BITS = 31

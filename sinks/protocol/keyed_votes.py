@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sinks.protocol.errors import FatalError, RetryableError
-from sinks.protocol.identity import Attempt
-from sinks.protocol.measures import (
+from tallyweir.sinks.protocol.errors import FatalError, RetryableError
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.measures import (
     NOTHING_MEASURED,
     Measures,
     cpu_of_tasks,
     sum_measures,
 )
-from sinks.protocol.samples import NOTHING_SAMPLED, Samples, join_samples
-from sinks.protocol.votes import BatchTally, OutputTally
+from tallyweir.sinks.protocol.samples import NOTHING_SAMPLED, Samples, join_samples
+from tallyweir.sinks.protocol.votes import BatchTally, OutputTally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

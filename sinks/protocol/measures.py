@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
-from sinks.protocol.distributions import (
+from tallyweir.sinks.protocol.distributions import (
     Distribution,
     distribution_json,
     parse_distribution,
 )
-from sinks.protocol.hot_keys import HotKeys, hot_keys_json, parse_hot_keys
+from tallyweir.sinks.protocol.hot_keys import HotKeys, hot_keys_json, parse_hot_keys
 
 #: Microseconds are enough, and keep the text short.
 _DIGITS = 6

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from sinks.protocol.errors import FatalError
+from tallyweir.sinks.protocol.errors import FatalError
 
 
 def is_kafka_topic(topic: str) -> bool:

@@ -10,7 +10,7 @@ databases take part, these calls surround each COMMIT of the home::
     begin_prepare -> await_prepared -> (home's COMMIT) -> commit_prepared
 
 Production binds them to Postgres and Spark, tests to the fakes of
-``sinks.testing``; one conformance suite holds both to the same behaviour.
+``tallyweir.sinks.testing``; one conformance suite holds both to the same behaviour.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias
 
-from sinks.protocol.batch_run import BatchRun
-from sinks.protocol.decisions import PublishDecision
-from sinks.protocol.identity import BatchKey, Epoch
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
-from sinks.protocol.keyed_votes import KeyedVote
-from sinks.protocol.measures import NOTHING_MEASURED, Measures
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.recovery import StoredPosition, topic_ids
-from sinks.protocol.votes import BatchTally, Vote
-from sinks.protocol.watermark import (
+from tallyweir.sinks.protocol.batch_run import BatchRun
+from tallyweir.sinks.protocol.decisions import PublishDecision
+from tallyweir.sinks.protocol.identity import BatchKey, Epoch
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
+from tallyweir.sinks.protocol.keyed_votes import KeyedVote
+from tallyweir.sinks.protocol.measures import NOTHING_MEASURED, Measures
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.recovery import StoredPosition, topic_ids
+from tallyweir.sinks.protocol.votes import BatchTally, Vote
+from tallyweir.sinks.protocol.watermark import (
     ClockRule,
     PartitionClock,
     latest_of,

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sinks.faultpoints import FaultPoint, making
-from sinks.protocol.decisions import PublishDecision, PublishOutcome
-from sinks.protocol.errors import DisagreementError, RetryableError
-from sinks.protocol.in_doubt import GlobalId, compare_history
-from sinks.protocol.ports import (
+from tallyweir.sinks.faultpoints import FaultPoint, making
+from tallyweir.sinks.protocol.decisions import PublishDecision, PublishOutcome
+from tallyweir.sinks.protocol.errors import DisagreementError, RetryableError
+from tallyweir.sinks.protocol.in_doubt import GlobalId, compare_history
+from tallyweir.sinks.protocol.ports import (
     BatchPlan,
     BranchOrder,
     Home,
     Participant,
     PublishTransaction,
 )
-from sinks.protocol.resolution import commit_decided, resolve
-from sinks.protocol.votes import BatchTally
+from tallyweir.sinks.protocol.resolution import commit_decided, resolve
+from tallyweir.sinks.protocol.votes import BatchTally
 
 
 class Publisher:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

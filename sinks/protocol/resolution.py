@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.in_doubt import (
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.in_doubt import (
     EpochClaim,
     GlobalId,
     InDoubtVerdict,
     check_decided_is_committed,
     decide_in_doubt,
 )
-from sinks.protocol.ports import DecisionLedger, PreparedBranches
+from tallyweir.sinks.protocol.ports import DecisionLedger, PreparedBranches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from typing import Any
 
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 #: Limit on rows of a step, because samples travel with every batch.
 SAMPLES_MAX = 20

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from sinks.protocol.coordinator import Coordinator, VotedBatch
-from sinks.protocol.decisions import check_epoch
-from sinks.protocol.ports import (
+from tallyweir.sinks.protocol.coordinator import Coordinator, VotedBatch
+from tallyweir.sinks.protocol.decisions import check_epoch
+from tallyweir.sinks.protocol.ports import (
     BatchPlan,
     Home,
     PlanBasis,
     RowsRejectedError,
     Stage,
 )
-from sinks.protocol.watermark import ClockRule
+from tallyweir.sinks.protocol.watermark import ClockRule
 
 
 def find_basis(home: Home, rule: ClockRule, former: VotedBatch | None) -> PlanBasis:

@@ -10,13 +10,26 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from sinks.protocol import errors
-from sinks.protocol.identity import Attempt
-from sinks.protocol.keyed_votes import KeyedVote
-from sinks.protocol.measures import NOTHING_MEASURED, measures_json, parse_measures
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.samples import NOTHING_SAMPLED, parse_samples, samples_json
-from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
+from tallyweir.sinks.protocol import errors
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.keyed_votes import KeyedVote
+from tallyweir.sinks.protocol.measures import (
+    NOTHING_MEASURED,
+    measures_json,
+    parse_measures,
+)
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.samples import (
+    NOTHING_SAMPLED,
+    parse_samples,
+    samples_json,
+)
+from tallyweir.sinks.protocol.votes import (
+    EventCounts,
+    OutputTally,
+    PartitionTally,
+    Vote,
+)
 
 #: Errors that a task may send, by the name of their class.
 _ERRORS = {

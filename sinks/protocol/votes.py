@@ -16,11 +16,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-from sinks.protocol.errors import FatalError
-from sinks.protocol.identity import Attempt
-from sinks.protocol.measures import NOTHING_MEASURED, Measures, sum_measures
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.samples import NOTHING_SAMPLED, Samples, join_samples
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.measures import NOTHING_MEASURED, Measures, sum_measures
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.samples import NOTHING_SAMPLED, Samples, join_samples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.votes import PartitionTally
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.votes import PartitionTally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

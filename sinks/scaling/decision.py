@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from sinks.scaling.bounds import Bounds, Range
-from sinks.scaling.load import Load, Observation, measure_load
+from tallyweir.sinks.scaling.bounds import Bounds, Range
+from tallyweir.sinks.scaling.load import Load, Observation, measure_load
 
 #: Seconds in which a backlog should be worked off.
 CATCH_UP_S = 60.0

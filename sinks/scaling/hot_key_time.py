@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sinks.protocol.measures import Measures
+from tallyweir.sinks.protocol.measures import Measures
 
 #: The step in which functions get the events of their keys.
 _KEYS_STEP = "keys"

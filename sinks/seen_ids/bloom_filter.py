@@ -18,8 +18,8 @@ from functools import cached_property
 
 import numpy as np
 
-from sinks.protocol.catalog_limits import BUCKETS_PER_HORIZON
-from sinks.seen_ids.ordering import I64Array, U64Array
+from tallyweir.sinks.protocol.catalog_limits import BUCKETS_PER_HORIZON
+from tallyweir.sinks.seen_ids.ordering import I64Array, U64Array
 
 _BLOCK_BITS = 256
 _WORDS = 4

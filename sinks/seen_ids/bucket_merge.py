@@ -16,15 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from sinks.seen_ids.bloom_filter import (
+from tallyweir.sinks.seen_ids.bloom_filter import (
     Asked,
     BloomFilter,
     blocks_for,
     rate_of_one,
 )
-from sinks.seen_ids.entries import Entries
-from sinks.seen_ids.ordering import U64Array
-from sinks.seen_ids.word_table import WordTable
+from tallyweir.sinks.seen_ids.entries import Entries
+from tallyweir.sinks.seen_ids.ordering import U64Array
+from tallyweir.sinks.seen_ids.word_table import WordTable
 
 #: A chunk has between half of this number and this number of IDs. A look-up reads a
 #: slice of one chunk.

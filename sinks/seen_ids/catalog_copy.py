@@ -27,11 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from sinks.protocol.catalog_limits import FALSE_POSITIVES
-from sinks.seen_ids.chunk_group import ChunkGroup
-from sinks.seen_ids.run import Run
-from sinks.seen_ids.segment import Columns, SegmentView, write_merged
-from sinks.seen_ids.stored_chunks import (
+from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
+from tallyweir.sinks.seen_ids.chunk_group import ChunkGroup
+from tallyweir.sinks.seen_ids.run import Run
+from tallyweir.sinks.seen_ids.segment import Columns, SegmentView, write_merged
+from tallyweir.sinks.seen_ids.stored_chunks import (
     ChunkReader,
     StoredChunks,
     copy_failed,

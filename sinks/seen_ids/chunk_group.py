@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for
-from sinks.seen_ids.ordering import I64Array, U64Array
-from sinks.seen_ids.segment import Hits
-from sinks.seen_ids.stored_chunks import LazyChunks, StoredChunks
+from tallyweir.sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for
+from tallyweir.sinks.seen_ids.ordering import I64Array, U64Array
+from tallyweir.sinks.seen_ids.segment import Hits
+from tallyweir.sinks.seen_ids.stored_chunks import LazyChunks, StoredChunks
 
 #: The buckets' own filters check the IDs that pass, so this filter may be small.
 _FALSE_POSITIVES = 0.01

@@ -30,14 +30,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sinks.seen_ids.ordering import (
+from tallyweir.sinks.seen_ids.ordering import (
     BoolArray,
     I64Array,
     U64Array,
     fingerprint_order,
     first_of_each,
 )
-from sinks.seen_ids.run import Run
+from tallyweir.sinks.seen_ids.run import Run
 
 U8Array = npt.NDArray[np.uint8]
 

@@ -16,10 +16,10 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Self
 
-from sinks.protocol.errors import FatalError
-from sinks.seen_ids.claim import Candidates, ClaimAnswer
-from sinks.seen_ids.round_claims import HeldIds, RoundClaims
-from sinks.seen_ids.segment import Columns, SegmentView
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer
+from tallyweir.sinks.seen_ids.round_claims import HeldIds, RoundClaims
+from tallyweir.sinks.seen_ids.segment import Columns, SegmentView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

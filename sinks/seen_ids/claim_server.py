@@ -23,10 +23,10 @@ from multiprocessing.connection import (
 )
 from typing import Self
 
-from sinks.protocol.errors import RetryableError, TallyweirError
-from sinks.seen_ids.claim import Candidates, ClaimAnswer
-from sinks.seen_ids.claim_holder import ClaimHolder
-from sinks.seen_ids.claim_wire import (
+from tallyweir.sinks.protocol.errors import RetryableError, TallyweirError
+from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer
+from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder
+from tallyweir.sinks.seen_ids.claim_wire import (
     pack_answer,
     pack_failure,
     pack_question,

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.vote_text import format_failure, parse_failure
-from sinks.seen_ids.claim import Candidates, ClaimAnswer
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.vote_text import format_failure, parse_failure
+from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer
 
 #: Round, number of rows, and flags for the optional columns.
 _QUESTION = struct.Struct("<qqq")

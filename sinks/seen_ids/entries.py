@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sinks.seen_ids.claim import NO_HASH
-from sinks.seen_ids.id_hash import FINGERPRINT_BYTES, from_bytes, to_bytes
-from sinks.seen_ids.ordering import (
+from tallyweir.sinks.seen_ids.claim import NO_HASH
+from tallyweir.sinks.seen_ids.id_hash import FINGERPRINT_BYTES, from_bytes, to_bytes
+from tallyweir.sinks.seen_ids.ordering import (
     BoolArray,
     I64Array,
     U64Array,
     fingerprint_order,
     last_of_each,
 )
-from sinks.seen_ids.run import PAYLOAD_HASH_BYTES, damaged
+from tallyweir.sinks.seen_ids.run import PAYLOAD_HASH_BYTES, damaged
 
 SEQUENCE_BYTES = 4
 _HASH_TYPE = np.dtype(">u8")

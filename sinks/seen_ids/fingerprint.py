@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sinks.seen_ids.id_hash import hash_parts
-from sinks.seen_ids.part_words import Part, Tag, U64Array
+from tallyweir.sinks.seen_ids.id_hash import hash_parts
+from tallyweir.sinks.seen_ids.part_words import Part, Tag, U64Array
 
 _INTEGER_BYTES = 8
 

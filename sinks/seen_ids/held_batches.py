@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sinks.seen_ids.catalog_copy import Fetched, RunSource
-from sinks.seen_ids.segment import Columns
+from tallyweir.sinks.seen_ids.catalog_copy import Fetched, RunSource
+from tallyweir.sinks.seen_ids.segment import Columns
 
 
 class HeldBatches:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sinks.seen_ids.part_words import (
+from tallyweir.sinks.seen_ids.part_words import (
     WORD_BYTES,
     I64Array,
     Part,

@@ -22,8 +22,8 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from sinks.seen_ids.fingerprint import part_of
-from sinks.seen_ids.part_words import (
+from tallyweir.sinks.seen_ids.fingerprint import part_of
+from tallyweir.sinks.seen_ids.part_words import (
     WORD_BYTES,
     I64Array,
     Part,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sinks.seen_ids.ordering import I64Array, U64Array
+from tallyweir.sinks.seen_ids.ordering import I64Array, U64Array
 
 #: A cell has between half of this number and this number of words, and takes 4 bytes.
 _CELL_WORDS = 16

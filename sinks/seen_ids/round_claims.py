@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sinks.protocol.catalog_limits import FALSE_POSITIVES
-from sinks.seen_ids.bloom_filter import BloomFilter, blocks_for
-from sinks.seen_ids.claim import (
+from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
+from tallyweir.sinks.seen_ids.bloom_filter import BloomFilter, blocks_for
+from tallyweir.sinks.seen_ids.claim import (
     NO_HASH,
     Candidates,
     CatalogView,
@@ -27,14 +27,14 @@ from sinks.seen_ids.claim import (
     RowClass,
     U8Array,
 )
-from sinks.seen_ids.ordering import (
+from tallyweir.sinks.seen_ids.ordering import (
     BoolArray,
     I64Array,
     U64Array,
     find_pairs,
     merge_order,
 )
-from sinks.seen_ids.segment import Columns
+from tallyweir.sinks.seen_ids.segment import Columns
 
 _SLOT_BITS = 22
 _SLOT_SHIFT = np.uint64(64 - _SLOT_BITS)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sinks.protocol.errors import FatalError
-from sinks.seen_ids.id_hash import FINGERPRINT_BYTES, from_bytes, to_bytes
-from sinks.seen_ids.ordering import U64Array, is_strictly_sorted
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.seen_ids.id_hash import FINGERPRINT_BYTES, from_bytes, to_bytes
+from tallyweir.sinks.seen_ids.ordering import U64Array, is_strictly_sorted
 
 PAYLOAD_HASH_BYTES = 8
 

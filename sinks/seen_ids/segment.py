@@ -14,10 +14,15 @@ from typing import Protocol
 
 import numpy as np
 
-from sinks.protocol.catalog_limits import FALSE_POSITIVES
-from sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for, rate_of_one
-from sinks.seen_ids.claim import NO_HASH, Found
-from sinks.seen_ids.ordering import (
+from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
+from tallyweir.sinks.seen_ids.bloom_filter import (
+    Asked,
+    BloomFilter,
+    blocks_for,
+    rate_of_one,
+)
+from tallyweir.sinks.seen_ids.claim import NO_HASH, Found
+from tallyweir.sinks.seen_ids.ordering import (
     BoolArray,
     I64Array,
     U64Array,
@@ -26,9 +31,9 @@ from sinks.seen_ids.ordering import (
     last_of_each,
     merge_order,
 )
-from sinks.seen_ids.place_index import PlaceIndex
-from sinks.seen_ids.run import Run
-from sinks.seen_ids.word_table import WordTable
+from tallyweir.sinks.seen_ids.place_index import PlaceIndex
+from tallyweir.sinks.seen_ids.run import Run
+from tallyweir.sinks.seen_ids.word_table import WordTable
 
 _COLUMNS = 4
 #: IDs that are merged at a time, in memory.

@@ -25,15 +25,15 @@ from typing import Protocol
 
 import numpy as np
 
-from sinks.protocol.errors import RetryableError
-from sinks.seen_ids.bloom_filter import Asked, BloomFilter
-from sinks.seen_ids.bucket_merge import first_word, stretched
-from sinks.seen_ids.claim import NO_HASH
-from sinks.seen_ids.entries import Entries
-from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array
-from sinks.seen_ids.place_index import PlaceIndex
-from sinks.seen_ids.segment import Columns, Hits
-from sinks.seen_ids.word_table import WordTable
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.seen_ids.bloom_filter import Asked, BloomFilter
+from tallyweir.sinks.seen_ids.bucket_merge import first_word, stretched
+from tallyweir.sinks.seen_ids.claim import NO_HASH
+from tallyweir.sinks.seen_ids.entries import Entries
+from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array, U64Array
+from tallyweir.sinks.seen_ids.place_index import PlaceIndex
+from tallyweir.sinks.seen_ids.segment import Columns, Hits
+from tallyweir.sinks.seen_ids.word_table import WordTable
 
 #: One question looks up at most so many IDs one by one, or one for so many IDs of the
 #: bucket if that is more; beyond that, fetching is faster.

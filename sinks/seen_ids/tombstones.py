@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from sinks.protocol.offsets import TopicPartition
-from sinks.seen_ids.id_hash import from_bytes
-from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array, find_pairs
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.seen_ids.id_hash import from_bytes
+from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array, U64Array, find_pairs
 
 #: 64 KiB of slots; ten thousand IDs take a seventh of them.
 _SLOT_BITS = 16

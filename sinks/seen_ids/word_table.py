@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sinks.seen_ids.ordering import U64Array
+from tallyweir.sinks.seen_ids.ordering import U64Array
 
 _WORD_BYTES = 8
 

@@ -17,17 +17,17 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import (
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import (
     FatalError,
     FencedError,
     OutcomeUnknownError,
     RetryableError,
 )
-from sinks.protocol.identity import Attempt
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import RowsRejectedError
-from sinks.testing.home_harness import (
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.ports import RowsRejectedError
+from tallyweir.sinks.testing.home_harness import (
     P0,
     P1,
     WATERMARK_DELAY_US,
@@ -36,10 +36,10 @@ from sinks.testing.home_harness import (
     LedgerLine,
     refused,
 )
-from sinks.testing.planned_batches import event_time_us, positions_of
-from sinks.testing.stage_ahead_conformance import STAGE_AHEAD_CASES
-from sinks.testing.tick_conformance import TICK_CASES
-from sinks.testing.watermark_cases import WATERMARK_CASES
+from tallyweir.sinks.testing.planned_batches import event_time_us, positions_of
+from tallyweir.sinks.testing.stage_ahead_conformance import STAGE_AHEAD_CASES
+from tallyweir.sinks.testing.tick_conformance import TICK_CASES
+from tallyweir.sinks.testing.watermark_cases import WATERMARK_CASES
 
 
 def epochs_rise_with_every_claim(harness: HomeHarness) -> None:

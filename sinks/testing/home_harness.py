@@ -8,14 +8,14 @@ from typing import Protocol
 
 import pytest
 
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.identity import Attempt
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan, Home, Progress
-from sinks.protocol.publisher import Publisher
-from sinks.protocol.votes import BatchTally, tally_votes
-from sinks.testing.planned_batches import (
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan, Home, Progress
+from tallyweir.sinks.protocol.publisher import Publisher
+from tallyweir.sinks.protocol.votes import BatchTally, tally_votes
+from tallyweir.sinks.testing.planned_batches import (
     Position,
     plan_batch,
     positions_of,

@@ -2,7 +2,7 @@
 
 Several ``MemoryHome`` drivers share one ``MemoryDatabase``. It publishes only to append
 tables and knows no windows, but it fences, compares, counts and fails like the real
-one; ``sinks.testing.conformance`` holds the two to the same behaviour.
+one; ``tallyweir.sinks.testing.conformance`` holds the two to the same behaviour.
 
 Nothing here is thread-safe or random: the caller decides what happens, so a seed
 reproduces a history.
@@ -15,24 +15,28 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Self
 
-from sinks.protocol.batch_run import streamed
-from sinks.protocol.decisions import PublishDecision, decide_publish
-from sinks.protocol.errors import OutcomeUnknownError, RetryableError
-from sinks.protocol.identity import Epoch
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
-from sinks.protocol.ports import (
+from tallyweir.sinks.protocol.batch_run import streamed
+from tallyweir.sinks.protocol.decisions import PublishDecision, decide_publish
+from tallyweir.sinks.protocol.errors import OutcomeUnknownError, RetryableError
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
+from tallyweir.sinks.protocol.ports import (
     BatchPlan,
     BatchTerms,
     Progress,
 )
-from sinks.protocol.recovery import StoredPosition
-from sinks.protocol.votes import BatchTally
-from sinks.protocol.watermark import ClockRule
-from sinks.testing.memory_home_state import DatabaseState, LedgerEntry
-from sinks.testing.memory_server import LostAnswer, MemoryServer, lock_not_available
-from sinks.testing.memory_staging_tables import MemoryStagingTables
-from sinks.testing.planned_batches import KEYED, Position
+from tallyweir.sinks.protocol.recovery import StoredPosition
+from tallyweir.sinks.protocol.votes import BatchTally
+from tallyweir.sinks.protocol.watermark import ClockRule
+from tallyweir.sinks.testing.memory_home_state import DatabaseState, LedgerEntry
+from tallyweir.sinks.testing.memory_server import (
+    LostAnswer,
+    MemoryServer,
+    lock_not_available,
+)
+from tallyweir.sinks.testing.memory_staging_tables import MemoryStagingTables
+from tallyweir.sinks.testing.planned_batches import KEYED, Position
 
 
 class MemoryDatabase(MemoryServer):
@@ -198,7 +202,7 @@ class MemoryHome:
 
 
 class MemoryPublishTransaction:
-    """A publish transaction; see ``sinks.protocol.ports.PublishTransaction``.
+    """A publish transaction; see ``tallyweir.sinks.protocol.ports.PublishTransaction``.
 
     It works on the state that was committed when it got the lock. It ends by
     ``commit``, by leaving its block, or when the server ends it.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sinks.protocol.identity import BatchKey, Epoch
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import EpochClaim, GlobalId
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.recovery import StoredPosition
-from sinks.protocol.votes import EventCounts
-from sinks.protocol.watermark import PartitionClock
-from sinks.testing.planned_batches import Position
+from tallyweir.sinks.protocol.identity import BatchKey, Epoch
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.recovery import StoredPosition
+from tallyweir.sinks.protocol.votes import EventCounts
+from tallyweir.sinks.protocol.watermark import PartitionClock
+from tallyweir.sinks.testing.planned_batches import Position
 
 #: The home database's installation.
 INSTALLATION = "0123456789ab"

@@ -15,19 +15,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sinks.protocol.errors import FatalError, RetryableError
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import EpochClaim, GlobalId, compare_history
-from sinks.protocol.ports import BatchTerms, BranchOrder, RowsRejectedError
-from sinks.protocol.votes import BatchTally
-from sinks.testing.memory_server import (
+from tallyweir.sinks.protocol.errors import FatalError, RetryableError
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId, compare_history
+from tallyweir.sinks.protocol.ports import BatchTerms, BranchOrder, RowsRejectedError
+from tallyweir.sinks.protocol.votes import BatchTally
+from tallyweir.sinks.testing.memory_server import (
     LostAnswer,
     MemoryServer,
     lock_not_available,
     no_answer,
 )
-from sinks.testing.memory_staging_tables import MemoryStagingTables
-from sinks.testing.planned_batches import Position, staged_for
+from tallyweir.sinks.testing.memory_staging_tables import MemoryStagingTables
+from tallyweir.sinks.testing.planned_batches import Position, staged_for
 
 #: The unique key of a branch's marker.
 MarkerKey = tuple[str, int, str, SequenceNumber]

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sinks.protocol.identity import Attempt
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.recovery import StoredPosition
-from sinks.testing.memory_home import MemoryDatabase
-from sinks.testing.memory_participant import (
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.recovery import StoredPosition
+from tallyweir.sinks.testing.memory_home import MemoryDatabase
+from tallyweir.sinks.testing.memory_participant import (
     MemoryParticipant,
     MemoryParticipantDatabase,
 )
-from sinks.testing.memory_server import LostAnswer
-from sinks.testing.participant_harness import (
+from tallyweir.sinks.testing.memory_server import LostAnswer
+from tallyweir.sinks.testing.participant_harness import (
     BRANCHES,
     EVENTS,
     OTHER,
     DriverPorts,
     Lossy,
 )
-from sinks.testing.planned_batches import HOME, RESULTS, Position, staged_for
+from tallyweir.sinks.testing.planned_batches import HOME, RESULTS, Position, staged_for
 
 
 class MemoryParticipantHarness:

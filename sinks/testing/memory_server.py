@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from enum import Enum
 
-from sinks.protocol.errors import FatalError, RetryableError
+from tallyweir.sinks.protocol.errors import FatalError, RetryableError
 
 
 class LostAnswer(Enum):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from sinks.protocol.identity import Attempt, Epoch
-from sinks.protocol.keyed_votes import KeyedVote
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan, Rejection, StagedBatch, StagedKeys
-from sinks.protocol.votes import BatchTally
-from sinks.testing.memory_home import MemoryDatabase
-from sinks.testing.memory_staging_tables import MemoryStagingTables
-from sinks.testing.planned_batches import (
+from tallyweir.sinks.protocol.identity import Attempt, Epoch
+from tallyweir.sinks.protocol.keyed_votes import KeyedVote
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan, Rejection, StagedBatch, StagedKeys
+from tallyweir.sinks.protocol.votes import BatchTally
+from tallyweir.sinks.testing.memory_home import MemoryDatabase
+from tallyweir.sinks.testing.memory_staging_tables import MemoryStagingTables
+from tallyweir.sinks.testing.planned_batches import (
     HOME,
     KEYED,
     RESULTS,

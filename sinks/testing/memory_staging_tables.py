@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from sinks.protocol.identity import Attempt, Epoch
-from sinks.protocol.ports import RejectedRow, RowsRejectedError
-from sinks.protocol.votes import BatchTally
-from sinks.testing.memory_server import staged_rows_missing, staging_gone
-from sinks.testing.planned_batches import Position
+from tallyweir.sinks.protocol.identity import Attempt, Epoch
+from tallyweir.sinks.protocol.ports import RejectedRow, RowsRejectedError
+from tallyweir.sinks.protocol.votes import BatchTally
+from tallyweir.sinks.testing.memory_server import staged_rows_missing, staging_gone
+from tallyweir.sinks.testing.planned_batches import Position
 
 
 class MemoryStagingTables:

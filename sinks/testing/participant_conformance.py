@@ -1,7 +1,7 @@
 """What every ``Participant`` and its home must do; runs on the fake and on Postgres.
 
-Cases are used like those of ``sinks.testing.conformance``. A batch of three offsets
-has one row in the home database and one in each branch of the other database.
+Cases are used like those of ``tallyweir.sinks.testing.conformance``. A batch of three
+offsets has one row in the home database and one in each branch of the other database.
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import FatalError, OutcomeUnknownError, RetryableError
-from sinks.protocol.ports import RowsRejectedError
-from sinks.protocol.resolution import resolve
-from sinks.testing.participant_harness import (
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import (
+    FatalError,
+    OutcomeUnknownError,
+    RetryableError,
+)
+from tallyweir.sinks.protocol.ports import RowsRejectedError
+from tallyweir.sinks.protocol.resolution import resolve
+from tallyweir.sinks.testing.participant_harness import (
     OTHER,
     BranchDriver,
     Lossy,
     ParticipantHarness,
 )
-from sinks.testing.planned_batches import HOME
+from tallyweir.sinks.testing.planned_batches import HOME
 
 
 def a_batch_is_committed_in_every_database(harness: ParticipantHarness) -> None:

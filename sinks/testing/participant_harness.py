@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.identity import Attempt
-from sinks.protocol.in_doubt import GlobalId
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import (
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.in_doubt import GlobalId
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import (
     BatchPlan,
     BranchOrder,
     Home,
     Participant,
     PublishTransaction,
 )
-from sinks.protocol.publisher import Publisher
-from sinks.protocol.votes import BatchTally, tally_votes
-from sinks.testing.planned_batches import (
+from tallyweir.sinks.protocol.publisher import Publisher
+from tallyweir.sinks.protocol.votes import BatchTally, tally_votes
+from tallyweir.sinks.testing.planned_batches import (
     HOME,
     Position,
     plan_batch,

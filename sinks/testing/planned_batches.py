@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from sinks.protocol.identity import Attempt, BatchKey, Epoch, SparkBatchId
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import BatchPlan, PlanBasis, Progress
-from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
+from tallyweir.sinks.protocol.identity import Attempt, BatchKey, Epoch, SparkBatchId
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan, PlanBasis, Progress
+from tallyweir.sinks.protocol.votes import (
+    EventCounts,
+    OutputTally,
+    PartitionTally,
+    Vote,
+)
 
 #: The append table that every home under test publishes to, and its staging table.
 RESULTS = "results"

@@ -1,19 +1,19 @@
 """What every ``Home`` must do with a batch that was staged ahead of its turn.
 
-These cases are part of the suite of ``sinks.testing.conformance``.
+These cases are part of the suite of ``tallyweir.sinks.testing.conformance``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import FatalError
-from sinks.protocol.offsets import OffsetRange
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.votes import BatchTally
-from sinks.protocol.watermark import ClockRule
-from sinks.testing.home_harness import (
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.protocol.offsets import OffsetRange
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.votes import BatchTally
+from tallyweir.sinks.protocol.watermark import ClockRule
+from tallyweir.sinks.testing.home_harness import (
     IDLE_TIMEOUT_US,
     P0,
     WATERMARK_DELAY_US,
@@ -21,7 +21,7 @@ from sinks.testing.home_harness import (
     HomeHarness,
     refused,
 )
-from sinks.testing.planned_batches import plan_upon
+from tallyweir.sinks.testing.planned_batches import plan_upon
 
 _RULE = ClockRule(delay_us=WATERMARK_DELAY_US, idle_timeout_us=IDLE_TIMEOUT_US)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import FatalError, FencedError, OutcomeUnknownError
-from sinks.protocol.votes import NOTHING_STAGED
-from sinks.testing.home_harness import (
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import FatalError, FencedError, OutcomeUnknownError
+from tallyweir.sinks.protocol.votes import NOTHING_STAGED
+from tallyweir.sinks.testing.home_harness import (
     P0,
     P1,
     WATERMARK_DELAY_US,
@@ -18,7 +18,7 @@ from sinks.testing.home_harness import (
     HomeHarness,
     refused,
 )
-from sinks.testing.planned_batches import event_time_us
+from tallyweir.sinks.testing.planned_batches import event_time_us
 
 
 def a_tick_moves_the_sequence_and_no_offset(harness: HomeHarness) -> None:

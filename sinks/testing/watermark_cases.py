@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sinks.testing.home_harness import (
+from tallyweir.sinks.testing.home_harness import (
     P0,
     P1,
     WATERMARK_DELAY_US,
     HomeDriver,
     HomeHarness,
 )
-from sinks.testing.planned_batches import event_time_us
+from tallyweir.sinks.testing.planned_batches import event_time_us
 
 #: An event so far ahead that no server's clock has reached it.
 _FAR_AHEAD = 10**10

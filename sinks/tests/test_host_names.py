@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sinks.host_names import HostNames
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.host_names import HostNames
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 NAMES = HostNames(["monitor.example.com", "192.0.2.1", "[2001:db8::1]"])
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sinks.kafka_settings import (
+from tallyweir.sinks.kafka_settings import (
     KAFKA_CONFIG_VARIABLE,
     client_config,
     spark_options,
 )
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _SECRET = "hush-hush"
 _WHOLE = f"""

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from sinks.process_log import read_log_level
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.process_log import read_log_level
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,23 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.protocol.identity import Attempt
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan
-from sinks.testing.conformance import CASES
-from sinks.testing.home_harness import (
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.testing.conformance import CASES
+from tallyweir.sinks.testing.home_harness import (
     IDLE_TIMEOUT_US,
     WATERMARK_DELAY_US,
     HomeHarness,
     LedgerLine,
 )
-from sinks.testing.memory_home import MemoryDatabase, MemoryHome
-from sinks.testing.memory_server import LostAnswer
-from sinks.testing.planned_batches import EVENT_TIME_START_US, RESULTS, Position
+from tallyweir.sinks.testing.memory_home import MemoryDatabase, MemoryHome
+from tallyweir.sinks.testing.memory_server import LostAnswer
+from tallyweir.sinks.testing.planned_batches import (
+    EVENT_TIME_START_US,
+    RESULTS,
+    Position,
+)
 
 
 class _MemoryHarness:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sinks.testing.memory_participant_harness import MemoryParticipantHarness
-from sinks.testing.participant_conformance import BRANCH_CASES
-from sinks.testing.participant_harness import (
+from tallyweir.sinks.testing.memory_participant_harness import MemoryParticipantHarness
+from tallyweir.sinks.testing.participant_conformance import BRANCH_CASES
+from tallyweir.sinks.testing.participant_harness import (
     BRANCHES,
     EVENTS,
     ParticipantHarness,

@@ -9,9 +9,9 @@ import socket
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from sinks import metrics_endpoint
-from sinks.metrics_endpoint import Check, Heartbeat, serve_metrics
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks import metrics_endpoint
+from tallyweir.sinks.metrics_endpoint import Check, Heartbeat, serve_metrics
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _ANY_PORT = {"TALLYWEIR_METRICS_PORT": "0"}
 

@@ -2,17 +2,18 @@
 
 The model runs production's ``Publisher``, ``Coordinator``, ``resolve`` and decisions
 one port call at a time, in every order that two drivers, the resolver, the servers and
-the faults of a budget allow. ``python -m sinks.tests.model`` explores other budgets.
+the faults of a budget allow. ``python -m tallyweir.sinks.tests.model`` explores other
+budgets.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from sinks.tests.model.exploration import explore
-from sinks.tests.model.mutants import MUTANTS, Mutant
-from sinks.tests.model.states import World
-from sinks.tests.model.worlds import LARGE, SMALL
+from tallyweir.sinks.tests.model.exploration import explore
+from tallyweir.sinks.tests.model.mutants import MUTANTS, Mutant
+from tallyweir.sinks.tests.model.states import World
+from tallyweir.sinks.tests.model.worlds import LARGE, SMALL
 
 #: Mutants that break a rule after some 20,000 states only, which takes seconds.
 _FOUND_LATE = (

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sinks.protocol.errors import ConfigurationError
-from sinks.settings import read_setting
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.settings import read_setting
 
 
 def test_a_setting_is_the_variables_value() -> None:

@@ -2,7 +2,8 @@
 
 A seed that failed becomes a row of ``_FOUND``. Its history changes with the
 simulation, so a mistake that it found also gets a test of its own elsewhere. More
-histories than here: ``python -m sinks.testing.simulation --histories 1000000``.
+histories than here: ``python -m tallyweir.sinks.testing.simulation --histories
+1000000``.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import sys
 
 import pytest
 
-from sinks.testing.simulation.faults import PLACES
-from sinks.testing.simulation.runs import run_histories, run_history
+from tallyweir.sinks.testing.simulation.faults import PLACES
+from tallyweir.sinks.testing.simulation.runs import run_histories, run_history
 
 _FEW = 300
 
@@ -78,7 +79,7 @@ def test_a_seed_reproduces_its_history() -> None:
     """The trace is the same in another process, whatever its hashes are."""
     traces = [
         subprocess.run(
-            [sys.executable, "-m", "sinks.testing.simulation", "1"],
+            [sys.executable, "-m", "tallyweir.sinks.testing.simulation", "1"],
             env={**os.environ, "PYTHONHASHSEED": hashes},
             capture_output=True,
             text=True,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sinks import step_clock
-from sinks.step_clock import StepClock
+from tallyweir.sinks import step_clock
+from tallyweir.sinks.step_clock import StepClock
 
 
 class _Time:

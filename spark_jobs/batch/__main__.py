@@ -1,4 +1,4 @@
-"""``python -m spark_jobs.batch PIPELINE --input FILE --run NAME``: one batch run."""
+"""``tallyweir.spark_jobs.batch PIPELINE --input FILE --run NAME``: one batch run."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 
 import structlog
 
-from schemas.errors import ContractError
-from sinks.protocol.batch_run import BatchRun, Disposition
-from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.driver.dead_told import ALL_DIED, dead_told
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.pipeline_code import load_with_code
-from spark_jobs.engine.spark_log import configure_spark_logging
-from spark_jobs.engine.stop_signals import end_on_interrupt
+from tallyweir.schemas.errors import ContractError
+from tallyweir.sinks.protocol.batch_run import BatchRun, Disposition
+from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
+from tallyweir.spark_jobs.driver.dead_told import ALL_DIED, dead_told
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
+from tallyweir.spark_jobs.engine.spark_log import configure_spark_logging
+from tallyweir.spark_jobs.engine.stop_signals import end_on_interrupt
 
 _TOLD = "interrupted: the same command again does the run, if it is not done"
 
 
 def main() -> int:
     """Do a run, print its result on stdout, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m spark_jobs.batch")
+    parser = argparse.ArgumentParser(prog="python -m tallyweir.spark_jobs.batch")
     parser.add_argument("pipeline", type=Path)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--input", type=Path, action="append", default=[])
@@ -47,12 +47,12 @@ def _execute(arguments: argparse.Namespace) -> int:
     pipeline = load_with_code(arguments.pipeline)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; report mistakes in the pipeline before.
-    from spark_jobs.batch.bounded_input import BoundedInput  # noqa: PLC0415
-    from spark_jobs.batch.file_source import open_files  # noqa: PLC0415
-    from spark_jobs.batch.kafka_ranges import open_ranges, parse_ranges  # noqa: PLC0415
-    from spark_jobs.batch.run_execution import RunExecution  # noqa: PLC0415
-    from spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
-    from spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
+    from tallyweir.spark_jobs.batch.bounded_input import BoundedInput  # noqa: PLC0415
+    from tallyweir.spark_jobs.batch.file_source import open_files  # noqa: PLC0415
+    from tallyweir.spark_jobs.batch.kafka_ranges import open_ranges, parse_ranges  # noqa: PLC0415
+    from tallyweir.spark_jobs.batch.run_execution import RunExecution  # noqa: PLC0415
+    from tallyweir.spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
+    from tallyweir.spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
     files = read_pipeline_files(pipeline, arguments.pipeline)
     source: BoundedInput = (

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sinks.protocol.batch_run import RunInput
+from tallyweir.sinks.protocol.batch_run import RunInput
 
 
 class BoundedInput(Protocol):

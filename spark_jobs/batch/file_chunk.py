@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from schemas.codec import EventRecord, encode
-from schemas.contract import Contract
-from schemas.errors import EncodeError
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.schemas.codec import EventRecord, encode
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.errors import EncodeError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 class FileForm(Enum):

@@ -15,16 +15,16 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from schemas.contract import Contract
-from schemas.pipeline import HeaderId
-from sinks.protocol.batch_run import RunInput
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.batch.file_chunk import FileChunk, FileForm, FileRow
-from spark_jobs.batch.input_files import InputFile, read_input_files
-from spark_jobs.batch.record_files import read_avro_rows, read_parquet_rows
-from spark_jobs.batch.text_files import read_text_rows
-from spark_jobs.batches.prepared_pipeline import PipelineFiles
-from spark_jobs.source import event_columns as named
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.pipeline import HeaderId
+from tallyweir.sinks.protocol.batch_run import RunInput
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.batch.file_chunk import FileChunk, FileForm, FileRow
+from tallyweir.spark_jobs.batch.input_files import InputFile, read_input_files
+from tallyweir.spark_jobs.batch.record_files import read_avro_rows, read_parquet_rows
+from tallyweir.spark_jobs.batch.text_files import read_text_rows
+from tallyweir.spark_jobs.batches.prepared_pipeline import PipelineFiles
+from tallyweir.spark_jobs.source import event_columns as named
 
 _ROWS_PER_BATCH = 2_000
 

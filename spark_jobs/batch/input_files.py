@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.contract import Contract
-from sinks.protocol.batch_run import RunInput
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.batch.file_chunk import FileChunk, FileForm
-from spark_jobs.batch.record_files import split_avro_file, split_parquet_file
-from spark_jobs.batch.text_files import split_text_file
+from tallyweir.schemas.contract import Contract
+from tallyweir.sinks.protocol.batch_run import RunInput
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.batch.file_chunk import FileChunk, FileForm
+from tallyweir.spark_jobs.batch.record_files import split_avro_file, split_parquet_file
+from tallyweir.spark_jobs.batch.text_files import split_text_file
 
 _FORMS = {form.value: form for form in FileForm} | {".ndjson": FileForm.JSON_LINES}
 

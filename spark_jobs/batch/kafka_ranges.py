@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
-from schemas.pipeline import Pipeline
-from sinks.protocol.batch_run import BatchRun, RunInput
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.recovery import BrokerPosition, check_topic_identity
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.source.kafka_admin import KafkaAdmin
-from spark_jobs.source.kafka_source import read_ranges
+from tallyweir.schemas.pipeline import Pipeline
+from tallyweir.sinks.protocol.batch_run import BatchRun, RunInput
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition, check_topic_identity
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
+from tallyweir.spark_jobs.source.kafka_source import read_ranges
 
 _RANGE = re.compile(r"([A-Za-z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})-(\d{1,18})")
 #: The form of a range in an input's name, and the number of parts of its checksum.

@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.codec import EventRecord
-from schemas.contract import Contract
-from schemas.formats.avro.avro_file import AvroFileError, read_avro_file
-from spark_jobs.batch.file_chunk import (
+from tallyweir.schemas.codec import EventRecord
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.formats.avro.avro_file import AvroFileError, read_avro_file
+from tallyweir.spark_jobs.batch.file_chunk import (
     FileChunk,
     FileForm,
     FileRow,

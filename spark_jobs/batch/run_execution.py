@@ -16,34 +16,37 @@ from dataclasses import asdict, replace
 
 import structlog
 
-from sinks.faultpoints import FaultPoint, making
-from sinks.postgres.ledger.batch_runs import read_published_run, read_run_counts
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.publish.home import PostgresHome
-from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.server.connection import connect
-from sinks.protocol.batch_run import BatchRun
-from sinks.protocol.coordinator import Coordinator
-from sinks.protocol.decisions import check_epoch
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.identity import BatchKey, SparkBatchId
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import BatchPlan, Progress, Rejection, StagedBatch
-from sinks.protocol.votes import EventCounts
-from spark_jobs.batch.bounded_input import BoundedInput
-from spark_jobs.batch.run_report import RunReport
-from spark_jobs.batch.upsert import check_upsert, correcting
-from spark_jobs.batches.prepared_pipeline import (
+from tallyweir.sinks.faultpoints import FaultPoint, making
+from tallyweir.sinks.postgres.ledger.batch_runs import (
+    read_published_run,
+    read_run_counts,
+)
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.batch_run import BatchRun
+from tallyweir.sinks.protocol.coordinator import Coordinator
+from tallyweir.sinks.protocol.decisions import check_epoch
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.identity import BatchKey, SparkBatchId
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan, Progress, Rejection, StagedBatch
+from tallyweir.sinks.protocol.votes import EventCounts
+from tallyweir.spark_jobs.batch.bounded_input import BoundedInput
+from tallyweir.spark_jobs.batch.run_report import RunReport
+from tallyweir.spark_jobs.batch.upsert import check_upsert, correcting
+from tallyweir.spark_jobs.batches.prepared_pipeline import (
     PipelineFiles,
     PreparedPipeline,
     prepare_pipeline,
 )
-from spark_jobs.batches.stage_jobs import StageJobs
-from spark_jobs.driver.held_pipeline import await_nobody_holds
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.tables.layout_builder import SHARDS
+from tallyweir.spark_jobs.batches.stage_jobs import StageJobs
+from tallyweir.spark_jobs.driver.held_pipeline import await_nobody_holds
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.tables.layout_builder import SHARDS
 
 
 class RunExecution:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinks.protocol.batch_run import BatchRun
-from sinks.protocol.votes import EventCounts
+from tallyweir.sinks.protocol.batch_run import BatchRun
+from tallyweir.sinks.protocol.votes import EventCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from schemas.contract import Contract
-from schemas.text_rows import CsvRows, JsonRows, RowError
-from spark_jobs.batch.file_chunk import (
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.text_rows import CsvRows, JsonRows, RowError
+from tallyweir.spark_jobs.batch.file_chunk import (
     FileChunk,
     FileForm,
     FileRow,
@@ -17,7 +17,11 @@ from spark_jobs.batch.file_chunk import (
     misfit_row,
     unreadable,
 )
-from spark_jobs.batch.line_records import LineRecord, LineTooLongError, cut_records
+from tallyweir.spark_jobs.batch.line_records import (
+    LineRecord,
+    LineTooLongError,
+    cut_records,
+)
 
 #: Approximate bytes of a task.
 CHUNK_BYTES = 8 << 20

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from schemas.pipeline import HeaderId, Pipeline
-from schemas.pipeline.checks.databases import HOME
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.schemas.pipeline import HeaderId, Pipeline
+from tallyweir.schemas.pipeline.checks.databases import HOME
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _NO_PAYLOADS = "Without it a correction cannot be told from a repeat."
 _ALREADY_OUT = (

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sinks.protocol.coordinator import BatchResult
-from sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.coordinator import BatchResult
+from tallyweir.sinks.protocol.ports import BatchPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

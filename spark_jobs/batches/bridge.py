@@ -13,23 +13,26 @@ from typing import NoReturn
 
 from pyspark.sql import DataFrame
 
-from sinks.faultpoints import FaultPoint, making
-from sinks.protocol.coordinator import BatchResult, Coordinator, VotedBatch
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.identity import BatchKey, SparkBatchId
-from sinks.protocol.measures import Measures
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import BatchPlan, Rejection, StagedBatch
-from sinks.protocol.recovery import check_topic_identity
-from sinks.protocol.stage_ahead import StageAhead, find_basis
-from spark_jobs.batches.batch_report import BatchReport, BatchTimes
-from spark_jobs.batches.bridge_parts import BridgeParts
-from spark_jobs.batches.fence_watch import FenceWatch
-from spark_jobs.batches.ticks import Ticks
-from spark_jobs.engine.background import begin_in_thread
-from spark_jobs.engine.process_cpu import ProcessCpu
-from spark_jobs.engine.spark_failure import SPARK_FAILURES, what_failed_and_why
-from spark_jobs.source.offset_log import read_planned_ranges
+from tallyweir.sinks.faultpoints import FaultPoint, making
+from tallyweir.sinks.protocol.coordinator import BatchResult, Coordinator, VotedBatch
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.identity import BatchKey, SparkBatchId
+from tallyweir.sinks.protocol.measures import Measures
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan, Rejection, StagedBatch
+from tallyweir.sinks.protocol.recovery import check_topic_identity
+from tallyweir.sinks.protocol.stage_ahead import StageAhead, find_basis
+from tallyweir.spark_jobs.batches.batch_report import BatchReport, BatchTimes
+from tallyweir.spark_jobs.batches.bridge_parts import BridgeParts
+from tallyweir.spark_jobs.batches.fence_watch import FenceWatch
+from tallyweir.spark_jobs.batches.ticks import Ticks
+from tallyweir.spark_jobs.engine.background import begin_in_thread
+from tallyweir.spark_jobs.engine.process_cpu import ProcessCpu
+from tallyweir.spark_jobs.engine.spark_failure import (
+    SPARK_FAILURES,
+    what_failed_and_why,
+)
+from tallyweir.spark_jobs.source.offset_log import read_planned_ranges
 
 #: Seconds after which Spark plans again in any case. Its planning takes some hundred
 #: milliseconds, during which events wait.

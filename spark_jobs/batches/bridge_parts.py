@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sinks.postgres.publish.home import PostgresHome
-from sinks.protocol.identity import Epoch
-from sinks.protocol.offsets import TopicPartition
-from spark_jobs.batches.prepared_pipeline import ClaimedDatabases
-from spark_jobs.batches.stage_jobs import StageJobs
-from spark_jobs.source.kafka_admin import KafkaAdmin
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.spark_jobs.batches.prepared_pipeline import ClaimedDatabases
+from tallyweir.spark_jobs.batches.stage_jobs import StageJobs
+from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

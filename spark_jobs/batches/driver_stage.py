@@ -19,15 +19,19 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from sinks.protocol.errors import RetryableError, TallyweirError
-from sinks.protocol.measures import Measures, StepMeasure
-from sinks.protocol.offsets import OffsetRange
-from sinks.protocol.ports import BatchPlan, StagedBatch
-from sinks.protocol.votes import Vote
-from spark_jobs.engine.spark_failure import SPARK_FAILURES
-from spark_jobs.source.record_reader import ReadRecords, RecordReader, TooManyBytesError
-from spark_jobs.task.stage_task import StageTask
-from spark_jobs.task.task_worker import AnswersClaims, TaskWorker
+from tallyweir.sinks.protocol.errors import RetryableError, TallyweirError
+from tallyweir.sinks.protocol.measures import Measures, StepMeasure
+from tallyweir.sinks.protocol.offsets import OffsetRange
+from tallyweir.sinks.protocol.ports import BatchPlan, StagedBatch
+from tallyweir.sinks.protocol.votes import Vote
+from tallyweir.spark_jobs.engine.spark_failure import SPARK_FAILURES
+from tallyweir.spark_jobs.source.record_reader import (
+    ReadRecords,
+    RecordReader,
+    TooManyBytesError,
+)
+from tallyweir.spark_jobs.task.stage_task import StageTask
+from tallyweir.spark_jobs.task.task_worker import AnswersClaims, TaskWorker
 
 #: Most bytes of a batch's rows that the driver holds, as estimated before it reads
 #: them.

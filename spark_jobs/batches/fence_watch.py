@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 
-from sinks.postgres.publish.home import PostgresHome
-from sinks.protocol.decisions import check_epoch
-from sinks.protocol.errors import (
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.protocol.decisions import check_epoch
+from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     FencedError,
     RetryableError,
     TallyweirError,
 )
-from sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.identity import Epoch
 
 #: Seconds between two checks of a driver that has nothing to publish.
 _LOOK_S = 1.0

@@ -1,6 +1,6 @@
 """Opens the driver's holder of IDs, and the address at which tasks ask it.
 
-``sinks.seen_ids.round_claims`` decides what the holder answers.
+``tallyweir.sinks.seen_ids.round_claims`` decides what the holder answers.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ from pathlib import Path
 import structlog
 from pyspark import SparkConf
 
-from sinks.postgres.catalog.run_source import PostgresRunSource
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.connection import connect, read_fingerprint_key
-from sinks.postgres.server.kept_connection import KeptConnection
-from sinks.postgres.server.naming import application_name
-from sinks.protocol.in_doubt import EpochClaim
-from sinks.protocol.ports import BatchPlan
-from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.claim_holder import ClaimHolder, OpenView, RoundTerms
-from sinks.seen_ids.claim_server import Address, ClaimServer, connection_secret
-from sinks.seen_ids.held_batches import HeldBatches
-from sinks.seen_ids.segment import Columns, SegmentView
-from spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.connection import connect, read_fingerprint_key
+from tallyweir.sinks.postgres.server.kept_connection import KeptConnection
+from tallyweir.sinks.postgres.server.naming import application_name
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder, OpenView, RoundTerms
+from tallyweir.sinks.seen_ids.claim_server import (
+    Address,
+    ClaimServer,
+    connection_secret,
+)
+from tallyweir.sinks.seen_ids.held_batches import HeldBatches
+from tallyweir.sinks.seen_ids.segment import Columns, SegmentView
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 
 #: Lower than every bucket: nothing has expired while there is no watermark.
 _BEFORE_ALL_BUCKETS = -(2**62)

@@ -9,40 +9,40 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from schemas.event_contracts import EventContracts, load_event_contracts
-from schemas.pipeline import Pipeline
-from schemas.pipeline.redaction import Redaction, find_redaction
-from sinks.postgres.branches.participant import PostgresParticipant
-from sinks.postgres.branches.preflight import check_distinct
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.publish.home import PostgresHome
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.tables.shadow_tables import find_shadow_tables
-from sinks.protocol.publisher import Publisher
-from sinks.seen_ids.claim_holder import ClaimHolder
-from spark_jobs.batches.driver_stage import SMALL_BATCH_BYTES, DriverStage
-from spark_jobs.batches.open_id_holder import MakeHolder, opened_id_claims
-from spark_jobs.batches.stage_jobs import StageJobs
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.spark_session import start_spark_session
-from spark_jobs.frame.event_frame import EventFrameRecipe
-from spark_jobs.frame.lookups import Lookups, Reader, lookup_readers
-from spark_jobs.frame.model_file import Model, read_model
-from spark_jobs.frame.predictor import Predictor
-from spark_jobs.frame.python_time import PythonTime
-from spark_jobs.frame.typed_expressions import check_types
-from spark_jobs.source.kafka_source import empty_batch, group_prefix
-from spark_jobs.source.record_reader import RecordReader
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.tables.layout_builder import (
+from tallyweir.schemas.event_contracts import EventContracts, load_event_contracts
+from tallyweir.schemas.pipeline import Pipeline
+from tallyweir.schemas.pipeline.redaction import Redaction, find_redaction
+from tallyweir.sinks.postgres.branches.participant import PostgresParticipant
+from tallyweir.sinks.postgres.branches.preflight import check_distinct
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.tables.shadow_tables import find_shadow_tables
+from tallyweir.sinks.protocol.publisher import Publisher
+from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder
+from tallyweir.spark_jobs.batches.driver_stage import SMALL_BATCH_BYTES, DriverStage
+from tallyweir.spark_jobs.batches.open_id_holder import MakeHolder, opened_id_claims
+from tallyweir.spark_jobs.batches.stage_jobs import StageJobs
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.spark_session import start_spark_session
+from tallyweir.spark_jobs.frame.event_frame import EventFrameRecipe
+from tallyweir.spark_jobs.frame.lookups import Lookups, Reader, lookup_readers
+from tallyweir.spark_jobs.frame.model_file import Model, read_model
+from tallyweir.spark_jobs.frame.predictor import Predictor
+from tallyweir.spark_jobs.frame.python_time import PythonTime
+from tallyweir.spark_jobs.frame.typed_expressions import check_types
+from tallyweir.spark_jobs.source.kafka_source import empty_batch, group_prefix
+from tallyweir.spark_jobs.source.record_reader import RecordReader
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.tables.layout_builder import (
     SHARDS,
     build_layout,
     event_columns,
     read_columns,
 )
-from spark_jobs.tables.shadowed_pipeline import shadowed
-from spark_jobs.task.reported_columns import check_reported
-from spark_jobs.task.sampling import Sampling, sampling_of
+from tallyweir.spark_jobs.tables.shadowed_pipeline import shadowed
+from tallyweir.spark_jobs.task.reported_columns import check_reported
+from tallyweir.spark_jobs.task.sampling import Sampling, sampling_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

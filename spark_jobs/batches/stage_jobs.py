@@ -8,38 +8,38 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from schemas.pipeline.checks.durations import in_microseconds
-from schemas.pipeline.events.source import Source
-from schemas.pipeline.outputs.stateful import StatefulOutput
-from schemas.pipeline.redaction import Redaction
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.publish.home import PostgresHome
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.measures import NOTHING_MEASURED, Measures, cpu_of_tasks
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import (
+from tallyweir.schemas.pipeline.checks.durations import in_microseconds
+from tallyweir.schemas.pipeline.events.source import Source
+from tallyweir.schemas.pipeline.outputs.stateful import Stateful
+from tallyweir.schemas.pipeline.redaction import Redaction
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.measures import NOTHING_MEASURED, Measures, cpu_of_tasks
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import (
     BatchPlan,
     Progress,
     Rejection,
     StagedBatch,
     StagedKeys,
 )
-from sinks.protocol.vote_text import parse_keyed_vote, parse_vote
-from sinks.protocol.votes import BatchTally
-from spark_jobs.batches.driver_stage import DriverStage
-from spark_jobs.batches.open_id_holder import IdClaims, terms_after, terms_of
-from spark_jobs.frame.event_frame import EventFrameRecipe
-from spark_jobs.frame.lookups import Lookups
-from spark_jobs.frame.python_time import PythonTime
-from spark_jobs.keyed.joined_events import as_stateful
-from spark_jobs.keyed.key_task import KeyTask
-from spark_jobs.source.event_columns import EVENT_ID, OFFSET, PLACE
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.tables.layout_builder import read_columns
-from spark_jobs.task.sampling import Sampling
-from spark_jobs.task.stage_task import VOTE_SCHEMA, StageTask
-from spark_jobs.task.verdicts import IdRules, Rules
+from tallyweir.sinks.protocol.vote_text import parse_keyed_vote, parse_vote
+from tallyweir.sinks.protocol.votes import BatchTally
+from tallyweir.spark_jobs.batches.driver_stage import DriverStage
+from tallyweir.spark_jobs.batches.open_id_holder import IdClaims, terms_after, terms_of
+from tallyweir.spark_jobs.frame.event_frame import EventFrameRecipe
+from tallyweir.spark_jobs.frame.lookups import Lookups
+from tallyweir.spark_jobs.frame.python_time import PythonTime
+from tallyweir.spark_jobs.keyed.joined_events import as_stateful
+from tallyweir.spark_jobs.keyed.key_task import KeyTask
+from tallyweir.spark_jobs.source.event_columns import EVENT_ID, OFFSET, PLACE
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.tables.layout_builder import read_columns
+from tallyweir.spark_jobs.task.sampling import Sampling
+from tallyweir.spark_jobs.task.stage_task import VOTE_SCHEMA, StageTask
+from tallyweir.spark_jobs.task.verdicts import IdRules, Rules
 
 #: Most times that a batch is staged.
 _STAGINGS_MAX = 5
@@ -243,7 +243,7 @@ class StageJobs:
         votes = [parse_keyed_vote(line["vote"]) for line in lines]
         return StagedKeys(votes=votes, watermark_us=watermark_us)
 
-    def _keyed_outputs(self) -> Iterator[tuple[StatefulOutput, KeyedTable]]:
+    def _keyed_outputs(self) -> Iterator[tuple[Stateful, KeyedTable]]:
         event_time = self.recipe.pipeline.source.event_time
         for table in self.layout.keyed:
             number = self.layout.outputs.index(table)

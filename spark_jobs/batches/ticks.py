@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from sinks.faultpoints import FaultPoint, making
-from sinks.protocol.coordinator import BatchResult, Coordinator
-from sinks.protocol.decisions import check_epoch
-from sinks.protocol.identity import BatchKey
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.votes import NOTHING_STAGED
-from spark_jobs.batches.batch_report import BatchTimes
-from spark_jobs.batches.bridge_parts import BridgeParts
+from tallyweir.sinks.faultpoints import FaultPoint, making
+from tallyweir.sinks.protocol.coordinator import BatchResult, Coordinator
+from tallyweir.sinks.protocol.decisions import check_epoch
+from tallyweir.sinks.protocol.identity import BatchKey
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.votes import NOTHING_STAGED
+from tallyweir.spark_jobs.batches.batch_report import BatchTimes
+from tallyweir.spark_jobs.batches.bridge_parts import BridgeParts
 
 #: Seconds between two checks for due timers.
 _LOOK_S = 1.0

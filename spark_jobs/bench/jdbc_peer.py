@@ -26,9 +26,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro
 
-from schemas.contract import load_contract
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.spark_session import start_spark_session
+from tallyweir.schemas.contract import load_contract
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.spark_session import start_spark_session
 
 _STATE_STORE = (
     "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

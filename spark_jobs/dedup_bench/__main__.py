@@ -16,22 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from sinks.protocol.catalog_limits import FALSE_POSITIVES
-from spark_jobs.dedup_bench.catalog_figures import (
+from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
+from tallyweir.spark_jobs.dedup_bench.catalog_figures import (
     ask_all,
     disk_bytes,
     memory_bytes,
     settle,
 )
-from spark_jobs.dedup_bench.ids_driver import (
+from tallyweir.spark_jobs.dedup_bench.ids_driver import (
     IdsDriver,
     PlannedBatch,
     copy_directory,
     started_ids_driver,
 )
-from spark_jobs.dedup_bench.numbered_events import TASKS, EventTimes
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.kept_memory import keep_freed_memory
+from tallyweir.spark_jobs.dedup_bench.numbered_events import TASKS, EventTimes
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.kept_memory import keep_freed_memory
 
 _MICRO = 1_000_000
 

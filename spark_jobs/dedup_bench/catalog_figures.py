@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sinks.seen_ids.claim import Candidates, ClaimAnswer
-from spark_jobs.dedup_bench.ids_driver import IdsDriver, PlannedBatch
+from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer
+from tallyweir.spark_jobs.dedup_bench.ids_driver import IdsDriver, PlannedBatch
 
 _KIBI = 1024
 _BLOCK = 512

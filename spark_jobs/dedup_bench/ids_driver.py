@@ -11,33 +11,38 @@ from pathlib import Path
 import numpy as np
 from pyspark import SparkConf
 
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.publish.home import PostgresHome
-from sinks.postgres.server.kept_connection import KeptConnection
-from sinks.postgres.server.naming import TableNames
-from sinks.postgres.staging.staging_writer import StagingWriter
-from sinks.postgres.staging.task_staging import TaskStaging
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.identity import Attempt, BatchKey, SparkBatchId
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.publisher import Publisher
-from sinks.protocol.votes import EventCounts, PartitionTally, Vote, tally_votes
-from sinks.seen_ids.claim import ClaimAnswer, RowClass, new_runs
-from sinks.seen_ids.claim_holder import ClaimHolder
-from sinks.seen_ids.ordering import I64Array
-from sinks.seen_ids.run import ids_by_bucket
-from spark_jobs.batches.open_id_holder import opened_id_claims, terms_of
-from spark_jobs.dedup_bench.numbered_events import (
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.server.kept_connection import KeptConnection
+from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
+from tallyweir.sinks.postgres.staging.task_staging import TaskStaging
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.identity import Attempt, BatchKey, SparkBatchId
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.publisher import Publisher
+from tallyweir.sinks.protocol.votes import (
+    EventCounts,
+    PartitionTally,
+    Vote,
+    tally_votes,
+)
+from tallyweir.sinks.seen_ids.claim import ClaimAnswer, RowClass, new_runs
+from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder
+from tallyweir.sinks.seen_ids.ordering import I64Array
+from tallyweir.sinks.seen_ids.run import ids_by_bucket
+from tallyweir.spark_jobs.batches.open_id_holder import opened_id_claims, terms_of
+from tallyweir.spark_jobs.dedup_bench.numbered_events import (
     EVENT_TIMES,
     TASKS,
     EventTimes,
     Question,
     questions_of,
 )
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.tables.layout_builder import SHARDS
-from spark_jobs.task.staged_rows import write_runs
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.tables.layout_builder import SHARDS
+from tallyweir.spark_jobs.task.staged_rows import write_runs
 
 PIPELINE = "bench-dedup"
 _PARTITIONS = tuple(TopicPartition(PIPELINE, number) for number in range(TASKS))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from sinks.seen_ids.claim import Candidates
-from sinks.seen_ids.fingerprint import fingerprint
-from sinks.seen_ids.ordering import I64Array, U64Array
-from sinks.seen_ids.part_words import KEY_BYTES
+from tallyweir.sinks.seen_ids.claim import Candidates
+from tallyweir.sinks.seen_ids.fingerprint import fingerprint
+from tallyweir.sinks.seen_ids.ordering import I64Array, U64Array
+from tallyweir.sinks.seen_ids.part_words import KEY_BYTES
 
 #: Tasks of a batch; each asks for the IDs of one partition.
 TASKS = 4

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from schemas.pipeline.events.dead_letter_limit import DeadLetterLimit
-from sinks.postgres.server.connection import connect
-from sinks.postgres.steering import pause
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.schemas.pipeline.events.dead_letter_limit import DeadLetterLimit
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.steering import pause
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 _NAME = "tallyweir dead-letter watch"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sinks.protocol.votes import EventCounts
+from tallyweir.sinks.protocol.votes import EventCounts
 
 #: The exit code of a call in which all records became dead letters.
 ALL_DIED = 1

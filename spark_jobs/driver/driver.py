@@ -17,46 +17,46 @@ from pathlib import Path
 import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
-from schemas.pipeline import Pipeline
-from sinks.postgres.ledger.epoch_claims import Drain
-from sinks.postgres.publish.home import PostgresHome
-from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.server.columns import qualified
-from sinks.protocol.batch_run import streamed
-from sinks.protocol.errors import (
+from tallyweir.schemas.pipeline import Pipeline
+from tallyweir.sinks.postgres.ledger.epoch_claims import Drain
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.server.columns import qualified
+from tallyweir.sinks.protocol.batch_run import streamed
+from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     FencedError,
     RetryableError,
     TallyweirError,
 )
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.recovery import topic_ids
-from sinks.protocol.votes import EventCounts
-from spark_jobs.batches.batch_report import BatchReport
-from spark_jobs.batches.bridge import Bridge
-from spark_jobs.batches.bridge_parts import BridgeParts
-from spark_jobs.batches.prepared_pipeline import (
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.recovery import topic_ids
+from tallyweir.sinks.protocol.votes import EventCounts
+from tallyweir.spark_jobs.batches.batch_report import BatchReport
+from tallyweir.spark_jobs.batches.bridge import Bridge
+from tallyweir.spark_jobs.batches.bridge_parts import BridgeParts
+from tallyweir.spark_jobs.batches.prepared_pipeline import (
     ClaimedDatabases,
     PreparedPipeline,
     prepare_pipeline,
     read_pipeline_files,
 )
-from spark_jobs.driver.dead_letter_watch import DeadLetterWatch
-from spark_jobs.driver.dead_told import dead_told
-from spark_jobs.driver.driver_metrics import DriverMetrics
-from spark_jobs.driver.held_pipeline import await_nobody_holds
-from spark_jobs.driver.own_claims import OwnClaims
-from spark_jobs.driver.pipeline_drain import PipelineDrain
-from spark_jobs.driver.version_watch import VersionWatch
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.kept_memory import leave_lasting_objects
-from spark_jobs.engine.spark_failure import query_failed
-from spark_jobs.scaling.scaler import Scaler, open_scaler
-from spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
-from spark_jobs.source.kafka_source import read_stream
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.source.start_positions import read_starts
-from spark_jobs.source.topic_watch import TopicWatch
+from tallyweir.spark_jobs.driver.dead_letter_watch import DeadLetterWatch
+from tallyweir.spark_jobs.driver.dead_told import dead_told
+from tallyweir.spark_jobs.driver.driver_metrics import DriverMetrics
+from tallyweir.spark_jobs.driver.held_pipeline import await_nobody_holds
+from tallyweir.spark_jobs.driver.own_claims import OwnClaims
+from tallyweir.spark_jobs.driver.pipeline_drain import PipelineDrain
+from tallyweir.spark_jobs.driver.version_watch import VersionWatch
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.kept_memory import leave_lasting_objects
+from tallyweir.spark_jobs.engine.spark_failure import query_failed
+from tallyweir.spark_jobs.scaling.scaler import Scaler, open_scaler
+from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
+from tallyweir.spark_jobs.source.kafka_source import read_stream
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.source.start_positions import read_starts
+from tallyweir.spark_jobs.source.topic_watch import TopicWatch
 
 #: How often the driver checks whether it is told to stop.
 _POLL_S = 0.2

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sinks.metrics_endpoint import Check
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.identity import Epoch
-from sinks.protocol.measures import Measures
-from sinks.protocol.offsets import TopicPartition
-from spark_jobs.batches.batch_report import BatchReport
+from tallyweir.sinks.metrics_endpoint import Check
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.measures import Measures
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.spark_jobs.batches.batch_report import BatchReport
 
 #: A driver with waiting records and no batch for this long is not ready. It is longer
 #: than the largest batch takes on a slow machine.

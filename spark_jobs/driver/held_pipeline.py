@@ -6,7 +6,7 @@ import threading
 
 import structlog
 
-from sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.publish.home import PostgresHome
 
 _LOOK_S = 1.0
 

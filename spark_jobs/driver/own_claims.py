@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sinks.postgres.publish.home import PostgresHome
-from sinks.protocol.decisions import check_epoch
-from sinks.protocol.identity import Epoch
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.protocol.decisions import check_epoch
+from tallyweir.sinks.protocol.identity import Epoch
 
 
 class OwnClaims:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import structlog
 
-from sinks.faultpoints import DrainPoint, making
-from sinks.postgres.audit import read_waiting
-from sinks.postgres.ledger.epoch_claims import Drain, read_drain
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.instants import to_microseconds
-from sinks.postgres.steering import end_drain
-from spark_jobs.batches.bridge import Bridge
-from spark_jobs.batches.bridge_parts import BridgeParts
-from spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.sinks.faultpoints import DrainPoint, making
+from tallyweir.sinks.postgres.audit import read_waiting
+from tallyweir.sinks.postgres.ledger.epoch_claims import Drain, read_drain
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.instants import to_microseconds
+from tallyweir.sinks.postgres.steering import end_drain
+from tallyweir.spark_jobs.batches.bridge import Bridge
+from tallyweir.spark_jobs.batches.bridge_parts import BridgeParts
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 
 _NAME = "tallyweir drain"
 

@@ -7,10 +7,10 @@ force.
 
 from __future__ import annotations
 
-from sinks.postgres.server.connection import connect
-from sinks.postgres.steering import ChangeRequest, pause, rollback
-from sinks.postgres.versions.version_health import VersionHealth, read_health
-from sinks.protocol.errors import (
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.steering import ChangeRequest, pause, rollback
+from tallyweir.sinks.postgres.versions.version_health import VersionHealth, read_health
+from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     RetryableError,
     TallyweirError,

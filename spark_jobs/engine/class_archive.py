@@ -1,4 +1,4 @@
-"""``python -m spark_jobs.engine.class_archive FILE`` archives Spark's classes.
+"""``tallyweir.spark_jobs.engine.class_archive FILE`` archives Spark's classes.
 
 A driver's JVM spends half of its start on loading, checking and linking about twenty
 thousand classes. It can map them from an archive that an earlier JVM wrote instead
@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro, to_avro
 
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.spark_session import quoted, start_spark_session
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.spark_session import quoted, start_spark_session
 
 _TASKS = 2
 _SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "v", "type": "long"}]}'

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sinks.postgres.server.databases import parse_databases
-from sinks.protocol.errors import ConfigurationError
-from sinks.settings import HOME_DSN_VARIABLE, read_setting
-from spark_jobs.engine.profile import chosen_profile
+from tallyweir.sinks.postgres.server.databases import parse_databases
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE, read_setting
+from tallyweir.spark_jobs.engine.profile import chosen_profile
 
 _PORT_MAX = 65_535
 
@@ -32,8 +32,9 @@ class DriverSettings:
         databases: The connection strings of all other databases, hidden as well.
         spark_master: Such as ``local[4]`` or ``spark://host:7077``.
         spark_jars: The connector's jars.
-        class_archive: The file that ``spark_jobs.engine.class_archive`` wrote, if any.
-        state_directory: The directory of checkpoints, caches and logs; safe to delete
+        class_archive: The file that ``tallyweir.spark_jobs.engine.class_archive``
+        wrote, if any. state_directory: The directory of checkpoints, caches and logs;
+        safe to delete
             while no driver runs.
         batch_offsets_max: The most offsets that one batch reads.
         small_batch_offsets_max: The most offsets of a batch that the driver stages

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from schemas.pipeline import Pipeline
-from schemas.pipeline.pipeline_file import load_pipeline_and_modules
+from tallyweir.schemas.pipeline import Pipeline
+from tallyweir.schemas.pipeline.pipeline_file import load_pipeline_and_modules
 
 
 def load_with_code(path: Path) -> Pipeline:

@@ -18,7 +18,10 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 
-from spark_jobs.engine.kept_memory import keep_freed_memory, leave_lasting_objects
+from tallyweir.spark_jobs.engine.kept_memory import (
+    keep_freed_memory,
+    leave_lasting_objects,
+)
 
 
 def main() -> None:
@@ -31,8 +34,8 @@ def main() -> None:
     sys.path_importer_cache.clear()
     daemon = importlib.import_module("pyspark.daemon")
     # Load everything that a task needs, so that all workers share it.
-    importlib.import_module("spark_jobs.task.stage_task")
-    importlib.import_module("spark_jobs.keyed.key_task")
+    importlib.import_module("tallyweir.spark_jobs.task.stage_task")
+    importlib.import_module("tallyweir.spark_jobs.keyed.key_task")
     # Arrow loads pandas, if it is installed, at its first conversion to a numpy array.
     np.asarray(pa.array([0]))
     keep_freed_memory()

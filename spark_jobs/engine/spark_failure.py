@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.errors import RetryableError
 
 #: PySpark raises the bare Java exception for errors that it has no class for, such as
 #: records that Kafka deleted before a task read them.

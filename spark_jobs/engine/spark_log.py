@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from sinks import process_log
+from tallyweir.sinks import process_log
 
 
 def configure_spark_logging(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.scratch_directory import scratch_directory
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.scratch_directory import scratch_directory
 
 
 def quoted(option: str) -> str:
@@ -112,7 +112,7 @@ _SPEED = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.python.worker.reuse": "true",
-    "spark.python.daemon.module": "spark_jobs.engine.python_daemon",
+    "spark.python.daemon.module": "tallyweir.spark_jobs.engine.python_daemon",
     # Shuffled rows stay on the machine or its network for a moment; compressing them
     # costs more than moving them.
     "spark.shuffle.compress": "false",

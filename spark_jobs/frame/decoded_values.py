@@ -18,9 +18,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from schemas.event_contracts import EventContracts
-from schemas.formats.decoded_columns import column_types
-from spark_jobs.source.event_columns import UNDECODED, VALUE
+from tallyweir.schemas.event_contracts import EventContracts
+from tallyweir.schemas.formats.decoded_columns import column_types
+from tallyweir.spark_jobs.source.event_columns import UNDECODED, VALUE
 
 
 def with_fields(rows: DataFrame, contracts: EventContracts) -> DataFrame:

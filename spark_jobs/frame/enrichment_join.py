@@ -17,10 +17,10 @@ from pyspark.sql.types import (
     IntegralType,
 )
 
-from schemas.pipeline.events.enrichment import Enrichment
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.frame.lookup_rows import VALID_FROM, VALID_UNTIL, key_column
-from spark_jobs.frame.time_slices import SLICE, TimeSlices
+from tallyweir.schemas.pipeline.events.enrichment import Enrichment
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.frame.lookup_rows import VALID_FROM, VALID_UNTIL, key_column
+from tallyweir.spark_jobs.frame.time_slices import SLICE, TimeSlices
 
 _DECIMAL_DIGITS = 38
 

@@ -21,23 +21,23 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from schemas.event_contracts import EventContracts
-from schemas.pipeline.checks.names import KAFKA_TOPIC, RESERVED_PREFIX
-from schemas.pipeline.checks.problems import raise_if_any
-from schemas.pipeline.columns import check_columns
-from schemas.pipeline.definition import Pipeline, Transform
-from schemas.pipeline.events.source import HeaderId
-from schemas.pipeline.expressions.expressions import inspect_expression
-from schemas.pipeline.outputs.aggregate import AggregateFunction
-from schemas.pipeline.outputs.pipeline_output import Output
-from schemas.pipeline.redaction import find_redaction_problems
-from schemas.schema_tree import NESTED_TYPES
-from spark_jobs.frame.decoded_values import with_fields
-from spark_jobs.frame.enrichment_join import LookupCopy, enrich
-from spark_jobs.frame.exact_expressions import TriedExpressions
-from spark_jobs.frame.predictor import Predictor
-from spark_jobs.frame.transformed_events import added_columns, apply_transform
-from spark_jobs.source.event_columns import (
+from tallyweir.schemas.event_contracts import EventContracts
+from tallyweir.schemas.pipeline.checks.names import KAFKA_TOPIC, RESERVED_PREFIX
+from tallyweir.schemas.pipeline.checks.problems import raise_if_any
+from tallyweir.schemas.pipeline.columns import check_columns
+from tallyweir.schemas.pipeline.definition import Pipeline, Transform
+from tallyweir.schemas.pipeline.events.source import HeaderId
+from tallyweir.schemas.pipeline.expressions.expressions import inspect_expression
+from tallyweir.schemas.pipeline.outputs.aggregate import AggregateFunction
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.redaction import find_redaction_problems
+from tallyweir.schemas.schema_tree import NESTED_TYPES
+from tallyweir.spark_jobs.frame.decoded_values import with_fields
+from tallyweir.spark_jobs.frame.enrichment_join import LookupCopy, enrich
+from tallyweir.spark_jobs.frame.exact_expressions import TriedExpressions
+from tallyweir.spark_jobs.frame.predictor import Predictor
+from tallyweir.spark_jobs.frame.transformed_events import added_columns, apply_transform
+from tallyweir.spark_jobs.source.event_columns import (
     BROKEN_RULE,
     EVENT_ID,
     EVENT_TIME,
@@ -58,7 +58,7 @@ from spark_jobs.source.event_columns import (
     side_column,
     wanted_column,
 )
-from spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
 
 _Made = TypeVar("_Made")
 

@@ -21,8 +21,8 @@ from operator import and_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.frame.expression_tree import (
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.frame.expression_tree import (
     Node,
     as_column,
     as_node,
@@ -33,7 +33,7 @@ from spark_jobs.frame.expression_tree import (
     type_of,
     with_children,
 )
-from spark_jobs.frame.strict_nodes import (
+from tallyweir.spark_jobs.frame.strict_nodes import (
     CALCULATES,
     DIVIDES,
     Floats,

@@ -10,8 +10,8 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.pipeline.events.enrichment import Enrichment
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.schemas.pipeline.events.enrichment import Enrichment
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 VALID_FROM = "tallyweir_valid_from"
 VALID_UNTIL = "tallyweir_valid_until"

@@ -11,25 +11,28 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from schemas.codec import diagnose
-from schemas.event_contracts import load_event_contracts
-from schemas.pipeline.checks.problems import raise_if_any
-from schemas.pipeline.columns import find_lookup_problems
-from schemas.pipeline.events.enrichment import KAFKA_KEY, Enrichment
-from sinks.postgres.tables.lookup_table import (
+from tallyweir.schemas.codec import diagnose
+from tallyweir.schemas.event_contracts import load_event_contracts
+from tallyweir.schemas.pipeline.checks.problems import raise_if_any
+from tallyweir.schemas.pipeline.columns import find_lookup_problems
+from tallyweir.schemas.pipeline.events.enrichment import KAFKA_KEY, Enrichment
+from tallyweir.sinks.postgres.tables.lookup_table import (
     LOOKUP_BYTES_MAX,
     LOOKUP_ROWS_MAX,
     too_large,
 )
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
-from spark_jobs.engine.spark_failure import SPARK_FAILURES, what_failed_and_why
-from spark_jobs.frame.decoded_values import with_fields
-from spark_jobs.frame.lookup_rows import copied_columns
-from spark_jobs.source.event_columns import KEY, OFFSET, VALUE
-from spark_jobs.source.kafka_admin import KafkaAdmin
-from spark_jobs.source.kafka_source import committed_records
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
+from tallyweir.spark_jobs.engine.spark_failure import (
+    SPARK_FAILURES,
+    what_failed_and_why,
+)
+from tallyweir.spark_jobs.frame.decoded_values import with_fields
+from tallyweir.spark_jobs.frame.lookup_rows import copied_columns
+from tallyweir.spark_jobs.source.event_columns import KEY, OFFSET, VALUE
+from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
+from tallyweir.spark_jobs.source.kafka_source import committed_records
 
 _PARTITION = "tallyweir_partition"
 

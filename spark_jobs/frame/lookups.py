@@ -10,21 +10,21 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from schemas.pipeline.checks.durations import in_microseconds
-from schemas.pipeline.events.enrichment import Enrichment, names_in_ledger
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.tables.lookup_table import read_lookup_table
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.frame.enrichment_join import LookupCopy
-from spark_jobs.frame.lookup_rows import (
+from tallyweir.schemas.pipeline.checks.durations import in_microseconds
+from tallyweir.schemas.pipeline.events.enrichment import Enrichment, names_in_ledger
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.tables.lookup_table import read_lookup_table
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.frame.enrichment_join import LookupCopy
+from tallyweir.spark_jobs.frame.lookup_rows import (
     VALID_FROM,
     VALID_UNTIL,
     check_rows,
     copied_columns,
     key_column,
 )
-from spark_jobs.frame.lookup_topic import LookupTopic
-from spark_jobs.frame.time_slices import cut_into_slices
+from tallyweir.spark_jobs.frame.lookup_topic import LookupTopic
+from tallyweir.spark_jobs.frame.time_slices import cut_into_slices
 
 #: Reads the present rows, and the name of their version for the ledger.
 Reader: TypeAlias = Callable[[], tuple[pa.Table, str]]

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import onnxruntime
 import pyarrow as pa
 
-from schemas.pipeline.events.prediction import ModelOutput, Prediction
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.schemas.pipeline.events.prediction import ModelOutput, Prediction
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: Digits of the file's SHA-256 that name its version: enough to avoid collisions.
 _VERSION_DIGITS = 16

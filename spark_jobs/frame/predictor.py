@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
-from schemas.pipeline.events.prediction import Prediction
-from spark_jobs.frame.model_file import Model, loaded_once
+from tallyweir.schemas.pipeline.events.prediction import Prediction
+from tallyweir.spark_jobs.frame.model_file import Model, loaded_once
 
 #: The field that says why a model refused an event; null if it did not.
 ERROR = "error"

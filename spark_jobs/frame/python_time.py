@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from sinks.protocol.measures import Measures, StepMeasure
+from tallyweir.sinks.protocol.measures import Measures, StepMeasure
 
 #: Reading a plan takes several milliseconds, so only some later batches are measured.
 #: The others report the time per event of the last measured batch.

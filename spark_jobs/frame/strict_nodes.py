@@ -14,14 +14,16 @@ from operator import and_, or_
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from schemas.pipeline.expressions.expression_limits import SEPARATOR_LENGTH_MAX
-from schemas.pipeline.expressions.text_patterns import (
+from tallyweir.schemas.pipeline.expressions.expression_limits import (
+    SEPARATOR_LENGTH_MAX,
+)
+from tallyweir.schemas.pipeline.expressions.text_patterns import (
     SLOW_LENGTH_MAX,
     PatternError,
     is_slow_like,
     is_slow_regex,
 )
-from spark_jobs.frame.expression_tree import (
+from tallyweir.spark_jobs.frame.expression_tree import (
     Node,
     as_column,
     as_node,

@@ -13,15 +13,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from schemas.pipeline.checks.names import (
+from tallyweir.schemas.pipeline.checks.names import (
     KAFKA_TOPIC,
     RESERVED_PREFIX,
     check_output_column,
 )
-from schemas.pipeline.checks.problems import raise_if_any
-from schemas.pipeline.definition import Transform
-from schemas.pipeline.functions.user_code import describe_failure
-from sinks.protocol.errors import ConfigurationError, TallyweirError
+from tallyweir.schemas.pipeline.checks.problems import raise_if_any
+from tallyweir.schemas.pipeline.definition import Transform
+from tallyweir.schemas.pipeline.functions.user_code import describe_failure
+from tallyweir.sinks.protocol.errors import ConfigurationError, TallyweirError
 
 _KEPT = "tallyweir_kept"
 

@@ -24,12 +24,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StringType, StructField, StructType
 
-from schemas.pipeline.checks.names import KAFKA_TOPIC
-from schemas.pipeline.checks.problems import Path, Problem, raise_if_any
-from schemas.pipeline.definition import Pipeline
-from schemas.pipeline.expressions.expressions import is_special_time, with_written_casts
-from schemas.pipeline.outputs.aggregate import AggregateFunction
-from schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.checks.names import KAFKA_TOPIC
+from tallyweir.schemas.pipeline.checks.problems import Path, Problem, raise_if_any
+from tallyweir.schemas.pipeline.definition import Pipeline
+from tallyweir.schemas.pipeline.expressions.expressions import (
+    is_special_time,
+    with_written_casts,
+)
+from tallyweir.schemas.pipeline.outputs.aggregate import AggregateFunction
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 
 #: A type as Spark writes it in JSON, and a node of a tree likewise.
 _Type: TypeAlias = Any

@@ -22,13 +22,13 @@ from decimal import Decimal
 from functools import singledispatch
 from typing import Any, NamedTuple
 
-from schemas.pipeline.checks.durations import in_microseconds
-from schemas.pipeline.outputs.join import JoinOutput, Unmatched
-from schemas.pipeline.outputs.pipeline_output import Output
-from schemas.pipeline.outputs.stateful import Json, StatefulOutput, ValueState
-from sinks.postgres.server.instants import to_datetime, to_microseconds
-from spark_jobs.keyed.key_events import JsonText
-from spark_jobs.source.event_columns import side_column
+from tallyweir.schemas.pipeline.checks.durations import in_microseconds
+from tallyweir.schemas.pipeline.outputs.join import Join, Unmatched
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.outputs.stateful import Json, Stateful, ValueState
+from tallyweir.sinks.postgres.server.instants import to_datetime, to_microseconds
+from tallyweir.spark_jobs.keyed.key_events import JsonText
+from tallyweir.spark_jobs.source.event_columns import side_column
 
 _WAITING = "waiting"
 _EXPIRY = "no partner any more"
@@ -71,7 +71,7 @@ def as_stateful(
     number: int,
     event_time: str,
     types: Mapping[str, str],
-) -> StatefulOutput:
+) -> Stateful:
     """Return an output with the function that makes its rows; kinds register how.
 
     Args:
@@ -86,16 +86,14 @@ def as_stateful(
 
 @as_stateful.register
 def _(
-    output: StatefulOutput, number: int, event_time: str, types: Mapping[str, str]
-) -> StatefulOutput:
+    output: Stateful, number: int, event_time: str, types: Mapping[str, str]
+) -> Stateful:
     del number, event_time, types
     return output
 
 
 @as_stateful.register
-def _(
-    output: JoinOutput, number: int, event_time: str, types: Mapping[str, str]
-) -> StatefulOutput:
+def _(output: Join, number: int, event_time: str, types: Mapping[str, str]) -> Stateful:
     sides = {name: side_column(number, name) for name in output.sides}
     selected = [of for side in output.both.values() for of in side.select.values()]
     # A left event waits for those after it, a right one for those before which it is.
@@ -103,7 +101,7 @@ def _(
         "left": in_microseconds(output.bounds.after),
         "right": in_microseconds(output.bounds.before),
     }
-    return StatefulOutput(
+    return Stateful(
         table=output.table,
         key=output.on,
         columns={
@@ -152,7 +150,7 @@ class _Pairing:
         waits_us: How long the events of a side wait for partners.
     """
 
-    output: JoinOutput
+    output: Join
     event_time: str
     sides: Mapping[str, str]
     types: Mapping[str, str]

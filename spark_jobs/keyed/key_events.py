@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from schemas.pipeline.outputs.stateful import Json
-from sinks.postgres.server.columns import Column
-from spark_jobs.task.postgres_values import find_unstorable, has_json_zero
+from tallyweir.schemas.pipeline.outputs.stateful import Json
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.spark_jobs.task.postgres_values import find_unstorable, has_json_zero
 
 _ARROW_TYPES: Mapping[str, pa.DataType] = {
     "bigint": pa.int64(),

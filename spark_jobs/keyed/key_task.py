@@ -18,34 +18,34 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from schemas.pipeline.functions.custom_figures import CustomFigures
-from schemas.pipeline.functions.user_code import describe_failure
-from schemas.pipeline.outputs.stateful import StatefulOutput, ValueState
-from sinks.postgres.outputs.key_text import parse_key, shard_of
-from sinks.postgres.outputs.keyed_table import KEYED_LOGS, KeyedTable
-from sinks.postgres.server.instants import to_datetime
-from sinks.postgres.server.kept_connection import KeptConnection
-from sinks.postgres.server.naming import TableNames
-from sinks.postgres.staging.keyed_store import DueTimer, KeyedStore
-from sinks.postgres.staging.staging_writer import StagingWriter
-from sinks.protocol.errors import ConfigurationError, TallyweirError
-from sinks.protocol.identity import Attempt
-from sinks.protocol.in_doubt import EpochClaim
-from sinks.protocol.keyed_votes import KeyedVote
-from sinks.protocol.samples import join_samples
-from sinks.protocol.vote_text import format_failure, format_keyed_vote
-from sinks.settings import HOME_DSN_VARIABLE, read_setting
-from sinks.step_clock import StepClock
-from spark_jobs.keyed.key_events import no_events, result_table, tables_by_key
-from spark_jobs.keyed.state_handles import KeyState, StateChange, StateVersion
-from spark_jobs.keyed.timer_handles import (
+from tallyweir.schemas.pipeline.functions.custom_figures import CustomFigures
+from tallyweir.schemas.pipeline.functions.user_code import describe_failure
+from tallyweir.schemas.pipeline.outputs.stateful import Stateful, ValueState
+from tallyweir.sinks.postgres.outputs.key_text import parse_key, shard_of
+from tallyweir.sinks.postgres.outputs.keyed_table import KEYED_LOGS, KeyedTable
+from tallyweir.sinks.postgres.server.instants import to_datetime
+from tallyweir.sinks.postgres.server.kept_connection import KeptConnection
+from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.staging.keyed_store import DueTimer, KeyedStore
+from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
+from tallyweir.sinks.protocol.errors import ConfigurationError, TallyweirError
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.protocol.keyed_votes import KeyedVote
+from tallyweir.sinks.protocol.samples import join_samples
+from tallyweir.sinks.protocol.vote_text import format_failure, format_keyed_vote
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE, read_setting
+from tallyweir.sinks.step_clock import StepClock
+from tallyweir.spark_jobs.keyed.key_events import no_events, result_table, tables_by_key
+from tallyweir.spark_jobs.keyed.state_handles import KeyState, StateChange, StateVersion
+from tallyweir.spark_jobs.keyed.timer_handles import (
     EVENT,
     PROCESSING,
     FiredTimer,
     KeyTimers,
     TimerChange,
 )
-from spark_jobs.task.sampling import Sampling, sample_results
+from tallyweir.spark_jobs.task.sampling import Sampling, sample_results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class KeyTask:
         sampling: Samples of the rows that are kept for people; None for none.
     """
 
-    outputs: Sequence[tuple[StatefulOutput, KeyedTable]]
+    outputs: Sequence[tuple[Stateful, KeyedTable]]
     pipeline: str
     claim: EpochClaim
     voted: tuple[Attempt, ...]
@@ -157,7 +157,7 @@ class _OutputWork:
     def __init__(
         self,
         task: KeyTask,
-        output: StatefulOutput,
+        output: Stateful,
         table: KeyedTable,
         store: KeyedStore,
     ) -> None:
@@ -256,7 +256,7 @@ class _OutputWork:
 
 
 @contextmanager
-def _users_code(output: StatefulOutput) -> Iterator[None]:
+def _users_code(output: Stateful) -> Iterator[None]:
     """Explain an error of a user's function without quoting its message."""
     try:
         yield

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from schemas.pipeline.outputs.stateful import RESULT_TYPES, StatefulOutput
-from sinks.postgres.outputs.key_text import KEY_TYPES
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.server.columns import Column
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.schemas.pipeline.outputs.stateful import RESULT_TYPES, Stateful
+from tallyweir.sinks.postgres.outputs.key_text import KEY_TYPES
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 def keyed_table(
-    output: StatefulOutput,
+    output: Stateful,
     staging: str,
     event_columns: tuple[Column, ...],
     types: Mapping[str, str],

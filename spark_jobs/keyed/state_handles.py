@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.pipeline.outputs.stateful import (
+from tallyweir.schemas.pipeline.outputs.stateful import (
     Json,
     ListState,
     MapState,
     StateKind,
     ValueState,
 )
-from sinks.postgres.outputs.key_text import check_entry
-from sinks.postgres.staging.keyed_store import StoredValue
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.outputs.key_text import check_entry
+from tallyweir.sinks.postgres.staging.keyed_store import StoredValue
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _NOT_TEXT = "\x00"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import overload
 
-from sinks.postgres.outputs.key_text import check_entry
+from tallyweir.sinks.postgres.outputs.key_text import check_entry
 
 EVENT = "event"
 PROCESSING = "processing"

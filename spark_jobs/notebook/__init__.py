@@ -2,7 +2,7 @@
 
 ``tallyweir notebook`` captures a slice and opens a notebook next to it. There::
 
-    from spark_jobs.notebook import open_slice
+    from tallyweir import open_slice
 
     captured = open_slice()             # starts nothing, and needs no server
     captured.records()
@@ -17,9 +17,9 @@ Kafka or to a database of the pipeline.
 
 from __future__ import annotations
 
-from spark_jobs.notebook.captured_slice import CapturedSlice, open_slice
-from spark_jobs.notebook.compared_results import Comparison
-from spark_jobs.notebook.dry_publish import DryPublish
-from spark_jobs.notebook.stages import Stages
+from tallyweir.spark_jobs.notebook.captured_slice import CapturedSlice, open_slice
+from tallyweir.spark_jobs.notebook.compared_results import Comparison
+from tallyweir.spark_jobs.notebook.dry_publish import DryPublish
+from tallyweir.spark_jobs.notebook.stages import Stages
 
 __all__ = ["CapturedSlice", "Comparison", "DryPublish", "Stages", "open_slice"]

@@ -1,4 +1,4 @@
-"""``python -m spark_jobs.notebook PIPELINE --output DIRECTORY``: captures a slice."""
+"""``tallyweir.spark_jobs.notebook PIPELINE --output DIRECTORY``: captures a slice."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 
 import structlog
 
-from schemas.errors import ContractError
-from sinks.protocol.batch_run import BatchRun
-from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.pipeline_code import load_with_code
-from spark_jobs.engine.spark_log import configure_spark_logging
+from tallyweir.schemas.errors import ContractError
+from tallyweir.sinks.protocol.batch_run import BatchRun
+from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
+from tallyweir.spark_jobs.engine.spark_log import configure_spark_logging
 
 
 def main() -> int:
     """Capture a slice, print its content on stdout, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m spark_jobs.notebook")
+    parser = argparse.ArgumentParser(prog="python -m tallyweir.spark_jobs.notebook")
     parser.add_argument("pipeline", type=Path)
     parser.add_argument("--output", type=Path, required=True)
     source = parser.add_mutually_exclusive_group(required=True)
@@ -44,11 +44,11 @@ def _capture(arguments: argparse.Namespace) -> None:
     pipeline = load_with_code(arguments.pipeline)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; report mistakes in the pipeline before.
-    from spark_jobs.batch.file_source import open_files  # noqa: PLC0415
-    from spark_jobs.batch.kafka_ranges import parse_ranges  # noqa: PLC0415
-    from spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
-    from spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
-    from spark_jobs.notebook.capture import SliceCapture  # noqa: PLC0415
+    from tallyweir.spark_jobs.batch.file_source import open_files  # noqa: PLC0415
+    from tallyweir.spark_jobs.batch.kafka_ranges import parse_ranges  # noqa: PLC0415
+    from tallyweir.spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
+    from tallyweir.spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
+    from tallyweir.spark_jobs.notebook.capture import SliceCapture  # noqa: PLC0415
 
     files = read_pipeline_files(pipeline, arguments.pipeline)
     capture = SliceCapture(settings=settings, files=files, directory=arguments.output)

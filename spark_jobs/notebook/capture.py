@@ -20,33 +20,33 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from schemas.pipeline import Pipeline, definition_hash
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import connect
-from sinks.postgres.tables.table_definition import (
+from tallyweir.schemas.pipeline import Pipeline, definition_hash
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.tables.table_definition import (
     TableDefinition,
     read_table_definitions,
 )
-from sinks.protocol.batch_run import BatchRun
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.recovery import BrokerPosition, check_topic_identity
-from spark_jobs.batch.file_source import FileSource
-from spark_jobs.batch.kafka_ranges import check_held
-from spark_jobs.batches.prepared_pipeline import PipelineFiles
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.spark_session import start_spark_session
-from spark_jobs.frame.lookup_rows import copied_columns
-from spark_jobs.frame.lookups import lookup_readers
-from spark_jobs.notebook.manifest import (
+from tallyweir.sinks.protocol.batch_run import BatchRun
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition, check_topic_identity
+from tallyweir.spark_jobs.batch.file_source import FileSource
+from tallyweir.spark_jobs.batch.kafka_ranges import check_held
+from tallyweir.spark_jobs.batches.prepared_pipeline import PipelineFiles
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.spark_session import start_spark_session
+from tallyweir.spark_jobs.frame.lookup_rows import copied_columns
+from tallyweir.spark_jobs.frame.lookups import lookup_readers
+from tallyweir.spark_jobs.notebook.manifest import (
     MANIFEST,
     RECORDS,
     CapturedLookup,
     CapturedRange,
     SliceManifest,
 )
-from spark_jobs.source.kafka_admin import KafkaAdmin
-from spark_jobs.source.kafka_source import read_ranges
+from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
+from tallyweir.spark_jobs.source.kafka_source import read_ranges
 
 #: One process holds a slice in memory, and a person looks at it.
 OFFSETS_MAX = 500_000

@@ -11,15 +11,19 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.pipeline.events.enrichment import Enrichment
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.frame.lookup_rows import copied_columns
-from spark_jobs.frame.lookups import Reader
-from spark_jobs.notebook.manifest import RECORDS, CapturedLookup, SliceManifest
-from spark_jobs.notebook.shown_table import as_frame
+from tallyweir.schemas.pipeline.events.enrichment import Enrichment
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.frame.lookup_rows import copied_columns
+from tallyweir.spark_jobs.frame.lookups import Reader
+from tallyweir.spark_jobs.notebook.manifest import (
+    RECORDS,
+    CapturedLookup,
+    SliceManifest,
+)
+from tallyweir.spark_jobs.notebook.shown_table import as_frame
 
 if TYPE_CHECKING:
-    from spark_jobs.notebook.stages import Stages
+    from tallyweir.spark_jobs.notebook.stages import Stages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +74,7 @@ class CapturedSlice:
             TallyweirError: As ``Stages``.
         """
         # Spark takes seconds to import, and the records need no Spark.
-        from spark_jobs.notebook.stages import Stages  # noqa: PLC0415
+        from tallyweir.spark_jobs.notebook.stages import Stages  # noqa: PLC0415
 
         return Stages(self)
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pandas as pd
 
-from sinks.postgres.audit.why.slice_results import (
+from tallyweir.sinks.postgres.audit.why.slice_results import (
     Position,
     RecordFate,
     SliceResults,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sinks.postgres.audit import Receipt
-from sinks.postgres.audit.why.slice_results import Position, SliceResults
-from spark_jobs.notebook.shown_table import rows_as_frame
+from tallyweir.sinks.postgres.audit import Receipt
+from tallyweir.sinks.postgres.audit.why.slice_results import Position, SliceResults
+from tallyweir.spark_jobs.notebook.shown_table import rows_as_frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,15 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from sinks.protocol.ports import BatchPlan
-from spark_jobs.batches.stage_jobs import StageJobs
-from spark_jobs.notebook.kept_rows import KeptRows
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.tables.layout_builder import event_columns, read_columns
-from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from spark_jobs.task.staged_rows import StagedRows
-from spark_jobs.task.task_worker import TaskWorker
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.spark_jobs.batches.stage_jobs import StageJobs
+from tallyweir.spark_jobs.notebook.kept_rows import KeptRows
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.tables.layout_builder import event_columns, read_columns
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from tallyweir.spark_jobs.task.staged_rows import StagedRows
+from tallyweir.spark_jobs.task.task_worker import TaskWorker
 
 _Classes = npt.NDArray[np.uint8]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.server.columns import Column
 
 
 class KeptRows:

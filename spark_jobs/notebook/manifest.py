@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sinks.postgres.tables.table_definition import TableDefinition
-from sinks.protocol.batch_run import BatchRun, RunInput
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.postgres.tables.table_definition import TableDefinition
+from tallyweir.sinks.protocol.batch_run import BatchRun, RunInput
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 
 MANIFEST = "slice.json"
 RECORDS = "records.parquet"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pyarrow as pa
 
-from sinks.postgres.audit.why.slice_results import TableRows
+from tallyweir.sinks.postgres.audit.why.slice_results import TableRows
 
 
 def as_frame(table: pa.Table) -> pd.DataFrame:

@@ -18,33 +18,36 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from schemas.pipeline import Pipeline, definition_hash
-from sinks.postgres.audit import verify
-from sinks.postgres.audit.why.slice_results import Position, read_slice_results
-from sinks.postgres.publish.home import PostgresHome
-from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import connect
-from sinks.protocol.coordinator import BatchResult, Coordinator
-from sinks.protocol.identity import BatchKey, SparkBatchId
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.recovery import StoredPosition
-from spark_jobs.batches.prepared_pipeline import (
+from tallyweir.schemas.pipeline import Pipeline, definition_hash
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.audit.why.slice_results import (
+    Position,
+    read_slice_results,
+)
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.coordinator import BatchResult, Coordinator
+from tallyweir.sinks.protocol.identity import BatchKey, SparkBatchId
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.recovery import StoredPosition
+from tallyweir.spark_jobs.batches.prepared_pipeline import (
     ClaimedDatabases,
     prepare_pipeline,
     read_pipeline_files,
 )
-from spark_jobs.batches.stage_jobs import StageJobs
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.pipeline_code import load_with_code
-from spark_jobs.notebook.captured_slice import CapturedSlice
-from spark_jobs.notebook.compared_results import Comparison
-from spark_jobs.notebook.dry_publish import DryPublish
-from spark_jobs.notebook.judged_events import JudgedEvents, judge_events
-from spark_jobs.notebook.shown_table import as_frame
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.tables.layout_builder import SHARDS
-from spark_jobs.tables.scratch_home import ScratchHome, scratch_server
+from tallyweir.spark_jobs.batches.stage_jobs import StageJobs
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
+from tallyweir.spark_jobs.notebook.captured_slice import CapturedSlice
+from tallyweir.spark_jobs.notebook.compared_results import Comparison
+from tallyweir.spark_jobs.notebook.dry_publish import DryPublish
+from tallyweir.spark_jobs.notebook.judged_events import JudgedEvents, judge_events
+from tallyweir.spark_jobs.notebook.shown_table import as_frame
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.tables.layout_builder import SHARDS
+from tallyweir.spark_jobs.tables.scratch_home import ScratchHome, scratch_server
 
 #: Directory of this process, where Spark keeps scratch files until the end.
 _OF_PROCESS = tempfile.TemporaryDirectory(prefix="tallyweir-notebook-")

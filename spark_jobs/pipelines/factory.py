@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from spark_jobs.pipeline import AppendOutput, Pipeline, Source, ValueState, stateful
+from tallyweir import Append, Pipeline, Source, ValueState, stateful
 
 PIPELINE = "factory"
 TOPIC = "machine-readings"
@@ -97,5 +97,5 @@ pipeline = Pipeline(
         event_time="read_at",
         watermark_delay=timedelta(seconds=DELAY_SECONDS),
     ),
-    outputs=(AppendOutput(table=READINGS), machine_reports),
+    outputs=(Append(table=READINGS), machine_reports),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from spark_jobs.pipeline import AppendOutput, Pipeline, Source, each_session
+from tallyweir import Append, Pipeline, Source, each_session
 
 PIPELINE = "sessions"
 TOPIC = "user-actions"
@@ -57,5 +57,5 @@ pipeline = Pipeline(
         event_time="acted_at",
         watermark_delay=timedelta(seconds=DELAY_SECONDS),
     ),
-    outputs=(AppendOutput(table=ACTIONS), user_sessions),
+    outputs=(Append(table=ACTIONS), user_sessions),
 )

@@ -1,4 +1,4 @@
-"""``python -m spark_jobs.replay PIPELINE``: computes a pipeline again, and compares."""
+"""``tallyweir.spark_jobs.replay PIPELINE``: computes a pipeline again, and compares."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from types import FrameType
 
 import structlog
 
-from schemas.errors import ContractError
-from sinks.postgres.audit.replay.replay_receipt import ReplayReceipt
-from sinks.protocol.errors import TallyweirError, describe_error
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.pipeline_code import load_with_code
-from spark_jobs.engine.spark_log import configure_spark_logging
+from tallyweir.schemas.errors import ContractError
+from tallyweir.sinks.postgres.audit.replay.replay_receipt import ReplayReceipt
+from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
+from tallyweir.spark_jobs.engine.spark_log import configure_spark_logging
 
 _INTERRUPTED = 130
 
 
 def main() -> int:
     """Do a replay, write its receipt to stdout as JSON, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m spark_jobs.replay")
+    parser = argparse.ArgumentParser(prog="python -m tallyweir.spark_jobs.replay")
     parser.add_argument("pipeline", type=Path)
     parser.add_argument("--since")
     parser.add_argument("--debug", action="store_true")
@@ -49,9 +49,9 @@ def _replay(path: Path, since: str | None) -> ReplayReceipt:
     pipeline = load_with_code(path)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; report mistakes in the pipeline before.
-    from spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
-    from spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
-    from spark_jobs.replay.replay import Replay  # noqa: PLC0415
+    from tallyweir.spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
+    from tallyweir.spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
+    from tallyweir.spark_jobs.replay.replay import Replay  # noqa: PLC0415
 
     files = read_pipeline_files(pipeline, path)
     with explaining_lost_jvm():

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from sinks.postgres.audit.replay.replay_ledger import RecordedBatch, RecordedPipeline
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.recovery import BrokerPosition
-from spark_jobs.batch.kafka_ranges import ranges_of, topic_id_of
+from tallyweir.sinks.postgres.audit.replay.replay_ledger import (
+    RecordedBatch,
+    RecordedPipeline,
+)
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
+from tallyweir.spark_jobs.batch.kafka_ranges import ranges_of, topic_id_of
 
 
 def find_beginning(

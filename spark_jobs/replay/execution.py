@@ -15,18 +15,25 @@ from itertools import groupby
 
 from pyspark.sql import DataFrame
 
-from sinks.postgres.audit.replay.replay_committed import Committed
-from sinks.postgres.audit.replay.replay_ledger import RecordedBatch, RecordedPipeline
-from sinks.postgres.audit.replay.replay_receipt import ComparedPart, Finding, FoundRow
-from sinks.postgres.audit.replay.replay_rows import ReplayRows
-from sinks.postgres.audit.replay.replay_scratch import ReplayScratch
-from sinks.postgres.server.instants import to_datetime
-from sinks.protocol.batch_run import BatchRun
-from sinks.protocol.coordinator import Coordinator
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.identity import BatchKey, SparkBatchId
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import (
+from tallyweir.sinks.postgres.audit.replay.replay_committed import Committed
+from tallyweir.sinks.postgres.audit.replay.replay_ledger import (
+    RecordedBatch,
+    RecordedPipeline,
+)
+from tallyweir.sinks.postgres.audit.replay.replay_receipt import (
+    ComparedPart,
+    Finding,
+    FoundRow,
+)
+from tallyweir.sinks.postgres.audit.replay.replay_rows import ReplayRows
+from tallyweir.sinks.postgres.audit.replay.replay_scratch import ReplayScratch
+from tallyweir.sinks.postgres.server.instants import to_datetime
+from tallyweir.sinks.protocol.batch_run import BatchRun
+from tallyweir.sinks.protocol.coordinator import Coordinator
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.identity import BatchKey, SparkBatchId
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import (
     BatchPlan,
     RejectedBucket,
     RejectedRow,
@@ -34,23 +41,26 @@ from sinks.protocol.ports import (
     RoomlessRow,
     StagedBatch,
 )
-from sinks.seen_ids.claim_holder import OpenView
-from spark_jobs.batch.kafka_ranges import ranges_of, topic_id_of
-from spark_jobs.batch.upsert import correcting
-from spark_jobs.batches.prepared_pipeline import ClaimedDatabases, PreparedPipeline
-from spark_jobs.batches.stage_jobs import StageJobs
-from spark_jobs.replay.former_ids import FormerIds
-from spark_jobs.replay.recorded_claims import RecordedClaims
-from spark_jobs.replay.recorded_plan import (
+from tallyweir.sinks.seen_ids.claim_holder import OpenView
+from tallyweir.spark_jobs.batch.kafka_ranges import ranges_of, topic_id_of
+from tallyweir.spark_jobs.batch.upsert import correcting
+from tallyweir.spark_jobs.batches.prepared_pipeline import (
+    ClaimedDatabases,
+    PreparedPipeline,
+)
+from tallyweir.spark_jobs.batches.stage_jobs import StageJobs
+from tallyweir.spark_jobs.replay.former_ids import FormerIds
+from tallyweir.spark_jobs.replay.recorded_claims import RecordedClaims
+from tallyweir.spark_jobs.replay.recorded_plan import (
     RecordedPlan,
     as_closing,
     closes,
     recorded_plan,
 )
-from spark_jobs.replay.replay_progress import ReplayProgress
-from spark_jobs.source.kafka_source import read_ranges
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.tables.layout_builder import SHARDS
+from tallyweir.spark_jobs.replay.replay_progress import ReplayProgress
+from tallyweir.spark_jobs.source.kafka_source import read_ranges
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.tables.layout_builder import SHARDS
 
 WATERMARKS = "watermarks"
 

@@ -8,11 +8,11 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from sinks.postgres.catalog.run_source import PostgresRunSource
-from sinks.postgres.server.connection import connect
-from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.claim_holder import OpenView, RoundTerms
-from sinks.seen_ids.segment import Columns, SegmentView
+from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.claim_holder import OpenView, RoundTerms
+from tallyweir.sinks.seen_ids.segment import Columns, SegmentView
 
 
 @contextmanager

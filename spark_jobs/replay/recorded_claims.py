@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from sinks.seen_ids.claim import Candidates, ClaimAnswer
-from sinks.seen_ids.claim_holder import ClaimHolder
-from sinks.seen_ids.ordering import BoolArray, I64Array
+from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer
+from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder
+from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array
 
 #: Larger than the number of every place.
 _BEHIND = 1 << 60

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sinks.postgres.audit.replay.replay_ledger import RecordedBatch
-from sinks.protocol.identity import BatchKey
-from sinks.protocol.ports import BatchPlan, Progress
-from sinks.protocol.votes import NOTHING_STAGED, BatchTally
-from sinks.protocol.watermark import ClockRule
+from tallyweir.sinks.postgres.audit.replay.replay_ledger import RecordedBatch
+from tallyweir.sinks.protocol.identity import BatchKey
+from tallyweir.sinks.protocol.ports import BatchPlan, Progress
+from tallyweir.sinks.protocol.votes import NOTHING_STAGED, BatchTally
+from tallyweir.sinks.protocol.watermark import ClockRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

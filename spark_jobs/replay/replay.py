@@ -9,55 +9,55 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from schemas.pipeline import definition_hash
-from sinks.postgres.audit.replay.replay_committed import Committed, one_moment
-from sinks.postgres.audit.replay.replay_ledger import RecordedBatch
-from sinks.postgres.audit.replay.replay_parts import parts_of
-from sinks.postgres.audit.replay.replay_receipt import (
+from tallyweir.schemas.pipeline import definition_hash
+from tallyweir.sinks.postgres.audit.replay.replay_committed import Committed, one_moment
+from tallyweir.sinks.postgres.audit.replay.replay_ledger import RecordedBatch
+from tallyweir.sinks.postgres.audit.replay.replay_parts import parts_of
+from tallyweir.sinks.postgres.audit.replay.replay_receipt import (
     ComparedPart,
     Finding,
     FoundRow,
     ReplayReceipt,
 )
-from sinks.postgres.audit.replay.replay_rows import (
+from tallyweir.sinks.postgres.audit.replay.replay_rows import (
     ReplayBounds,
     ReplayRows,
     without,
 )
-from sinks.postgres.audit.replay.replay_scratch import ReplayScratch
-from sinks.postgres.ledger.audited_pipeline import read_source
-from sinks.postgres.outputs.replay_part import ReplayPart
-from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import connect
-from sinks.postgres.steering.resumed_replay import resume_from, snapshot_named
-from sinks.postgres.steering.snapshot import Snapshot
-from sinks.postgres.tables.shadow_tables import find_shadow_tables
-from sinks.postgres.tables.table_definition import (
+from tallyweir.sinks.postgres.audit.replay.replay_scratch import ReplayScratch
+from tallyweir.sinks.postgres.ledger.audited_pipeline import read_source
+from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.steering.resumed_replay import resume_from, snapshot_named
+from tallyweir.sinks.postgres.steering.snapshot import Snapshot
+from tallyweir.sinks.postgres.tables.shadow_tables import find_shadow_tables
+from tallyweir.sinks.postgres.tables.table_definition import (
     TableDefinition,
     read_table_definitions,
 )
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.recovery import BrokerPosition
-from sinks.settings import SCRATCH_DSN_VARIABLE, read_setting
-from spark_jobs.batches.prepared_pipeline import (
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
+from tallyweir.sinks.settings import SCRATCH_DSN_VARIABLE, read_setting
+from tallyweir.spark_jobs.batches.prepared_pipeline import (
     PipelineFiles,
     PreparedPipeline,
     prepare_pipeline,
 )
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.scratch_directory import scratch_directory
-from spark_jobs.engine.spark_session import start_spark_session
-from spark_jobs.frame.lookups import lookup_readers
-from spark_jobs.replay.coverage import find_beginning, topics_read
-from spark_jobs.replay.execution import Execution
-from spark_jobs.replay.former_ids import FormerIds, opened_former_ids
-from spark_jobs.replay.replay_progress import ReplayProgress
-from spark_jobs.replay.undetermined import Undetermined
-from spark_jobs.source.kafka_admin import KafkaAdmin
-from spark_jobs.tables.scratch_home import ScratchHome
-from spark_jobs.tables.shadowed_pipeline import shadowed
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.scratch_directory import scratch_directory
+from tallyweir.spark_jobs.engine.spark_session import start_spark_session
+from tallyweir.spark_jobs.frame.lookups import lookup_readers
+from tallyweir.spark_jobs.replay.coverage import find_beginning, topics_read
+from tallyweir.spark_jobs.replay.execution import Execution
+from tallyweir.spark_jobs.replay.former_ids import FormerIds, opened_former_ids
+from tallyweir.spark_jobs.replay.replay_progress import ReplayProgress
+from tallyweir.spark_jobs.replay.undetermined import Undetermined
+from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
+from tallyweir.spark_jobs.tables.scratch_home import ScratchHome
+from tallyweir.spark_jobs.tables.shadowed_pipeline import shadowed
 
 _NAME = "tallyweir replay"
 

@@ -14,25 +14,32 @@ from dataclasses import replace
 
 from structlog.typing import FilteringBoundLogger
 
-from sinks.postgres.ledger.scaling_record import ScalingRecord, read_free_connections
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.in_doubt import EpochClaim
-from sinks.protocol.offsets import TopicPartition
-from sinks.scaling.bounds import Bounds
-from sinks.scaling.decision import (
+from tallyweir.sinks.postgres.ledger.scaling_record import (
+    ScalingRecord,
+    read_free_connections,
+)
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.scaling.bounds import Bounds
+from tallyweir.sinks.scaling.decision import (
     LOWER_PAUSE_S,
     Limits,
     ScalingDecision,
     Standing,
     decide,
 )
-from sinks.scaling.hot_key_time import hot_key_seconds, step_seconds
-from sinks.scaling.load import LOAD_WINDOW_S, Observation
-from spark_jobs.batches.batch_report import BatchReport
-from spark_jobs.batches.prepared_pipeline import PreparedPipeline
-from spark_jobs.scaling.executor_pool import ExecutorPool, PoolState, open_pool
-from spark_jobs.source.kafka_source import TASK_RECORDS_MAX
-from spark_jobs.tables.layout_builder import SHARDS
+from tallyweir.sinks.scaling.hot_key_time import hot_key_seconds, step_seconds
+from tallyweir.sinks.scaling.load import LOAD_WINDOW_S, Observation
+from tallyweir.spark_jobs.batches.batch_report import BatchReport
+from tallyweir.spark_jobs.batches.prepared_pipeline import PreparedPipeline
+from tallyweir.spark_jobs.scaling.executor_pool import (
+    ExecutorPool,
+    PoolState,
+    open_pool,
+)
+from tallyweir.spark_jobs.source.kafka_source import TASK_RECORDS_MAX
+from tallyweir.spark_jobs.tables.layout_builder import SHARDS
 
 #: A batch with this share of the offsets that it may read counts as full, because Spark
 #: divides the offsets among the partitions and rounds.

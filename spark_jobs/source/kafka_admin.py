@@ -17,10 +17,10 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
-from sinks.kafka_settings import client_config
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 #: Seconds after which a silent broker is reported. A broker that restarts or hands its
 #: partitions over is back within ten.

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from schemas.pipeline import HeaderId, Pipeline
-from sinks.kafka_settings import spark_options
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.schemas.pipeline import HeaderId, Pipeline
+from tallyweir.sinks.kafka_settings import spark_options
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 
 #: The most offsets of one partition that one task reads, and holds in memory; Spark
 #: splits larger ranges.

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 
 
 def read_planned_ranges(

@@ -27,10 +27,16 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from sinks.kafka_settings import client_config
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from spark_jobs.source.event_columns import KEY, OFFSET, PLACE, TIMESTAMP, VALUE
-from spark_jobs.source.source_places import SourcePlaces
+from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.spark_jobs.source.event_columns import (
+    KEY,
+    OFFSET,
+    PLACE,
+    TIMESTAMP,
+    VALUE,
+)
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
 
 #: After this many seconds the reader leaves a range to Spark, which reports the cause.
 TIMEOUT_S = 5.0

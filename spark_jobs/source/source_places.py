@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 #: The bits of a number that hold the partition, which Kafka counts in 32 bits.
 _PARTITION_BITS = 32

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import structlog
 
-from sinks.postgres.publish.home import PostgresHome
-from sinks.protocol.batch_run import streamed
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import Progress
-from sinks.protocol.recovery import StoredPosition, decide_start
-from spark_jobs.source.kafka_admin import KafkaAdmin
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.protocol.batch_run import streamed
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import Progress
+from tallyweir.sinks.protocol.recovery import StoredPosition, decide_start
+from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
 
 
 def read_starts(

@@ -16,10 +16,14 @@ from typing import Self
 
 from structlog.typing import FilteringBoundLogger
 
-from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.recovery import check_topic_identity
-from spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
+from tallyweir.sinks.protocol.errors import (
+    ConfigurationError,
+    RetryableError,
+    TallyweirError,
+)
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.recovery import check_topic_identity
+from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
 
 #: Seconds between two checks.
 LOOK_S = 5.0

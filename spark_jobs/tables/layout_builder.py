@@ -28,33 +28,33 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from schemas.event_contracts import EventContracts
-from schemas.pipeline.checks.durations import in_microseconds
-from schemas.pipeline.definition import Pipeline
-from schemas.pipeline.definition_json import (
+from tallyweir.schemas.event_contracts import EventContracts
+from tallyweir.schemas.pipeline.checks.durations import in_microseconds
+from tallyweir.schemas.pipeline.definition import Pipeline
+from tallyweir.schemas.pipeline.definition_json import (
     definition_hash,
     pipeline_definition_json,
 )
-from schemas.pipeline.events.deduplicate import bucket_seconds
-from schemas.pipeline.outputs.append import AppendOutput
-from schemas.pipeline.outputs.join import JoinOutput
-from schemas.pipeline.outputs.outbox import OutboxOutput
-from schemas.pipeline.outputs.pipeline_output import Output
-from schemas.pipeline.outputs.stateful import StatefulOutput
-from schemas.pipeline.outputs.window import WindowOutput
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.outbox_table import OutboxTable
-from sinks.postgres.outputs.output import Output as Table
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.branch_names import HOME, branch_name
-from sinks.postgres.server.columns import Column
-from sinks.protocol.catalog_limits import FALSE_POSITIVES
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.guarantee import Guarantee
-from spark_jobs.frame.transformed_events import added_columns
-from spark_jobs.keyed.joined_events import as_stateful
-from spark_jobs.keyed.keyed_layout import keyed_table
-from spark_jobs.tables.window_layout import window_table
+from tallyweir.schemas.pipeline.events.deduplicate import bucket_seconds
+from tallyweir.schemas.pipeline.outputs.append import Append
+from tallyweir.schemas.pipeline.outputs.join import Join
+from tallyweir.schemas.pipeline.outputs.outbox import Outbox
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.outputs.stateful import Stateful
+from tallyweir.schemas.pipeline.outputs.window import Window
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.outbox_table import OutboxTable
+from tallyweir.sinks.postgres.outputs.output import Output as Table
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.branch_names import HOME, branch_name
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.spark_jobs.frame.transformed_events import added_columns
+from tallyweir.spark_jobs.keyed.joined_events import as_stateful
+from tallyweir.spark_jobs.keyed.keyed_layout import keyed_table
+from tallyweir.spark_jobs.tables.window_layout import window_table
 
 #: The shards of a stateful output's keys; at most one task per shard works on them.
 SHARDS = 16
@@ -150,7 +150,7 @@ def output_table(output: Output, number: int, declared: DeclaredEvents) -> Table
 
 
 @output_table.register
-def _(output: AppendOutput, number: int, declared: DeclaredEvents) -> Table:
+def _(output: Append, number: int, declared: DeclaredEvents) -> Table:
     return AppendTable(
         table=output.table,
         staging_table=staging_table(number),
@@ -161,7 +161,7 @@ def _(output: AppendOutput, number: int, declared: DeclaredEvents) -> Table:
 
 
 @output_table.register
-def _(output: OutboxOutput, number: int, declared: DeclaredEvents) -> Table:
+def _(output: Outbox, number: int, declared: DeclaredEvents) -> Table:
     return OutboxTable(
         table=output.table,
         staging_table=staging_table(number),
@@ -171,8 +171,8 @@ def _(output: OutboxOutput, number: int, declared: DeclaredEvents) -> Table:
     )
 
 
-@output_table.register(StatefulOutput)
-@output_table.register(JoinOutput)
+@output_table.register(Stateful)
+@output_table.register(Join)
 def _(output: Output, number: int, declared: DeclaredEvents) -> Table:
     event_time = declared.pipeline.source.event_time
     stateful = as_stateful(output, number, event_time, declared.types)
@@ -181,7 +181,7 @@ def _(output: Output, number: int, declared: DeclaredEvents) -> Table:
 
 
 @output_table.register
-def _(output: WindowOutput, number: int, declared: DeclaredEvents) -> Table:
+def _(output: Window, number: int, declared: DeclaredEvents) -> Table:
     branches = branches_of(output)
     return window_table(number, output, staging_table(number), declared.types, branches)
 

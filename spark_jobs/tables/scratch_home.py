@@ -9,19 +9,23 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from schemas.pipeline import Pipeline
-from sinks.postgres.schema.scratch_database import ScratchDatabase
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.databases import DATABASES_VARIABLE
-from sinks.postgres.tables.table_definition import (
+from tallyweir.schemas.pipeline import Pipeline
+from tallyweir.sinks.postgres.schema.scratch_database import ScratchDatabase
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
+from tallyweir.sinks.postgres.tables.table_definition import (
     TableDefinition,
     create_defined_table,
     create_schemas,
 )
-from sinks.protocol.errors import ConfigurationError
-from sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, SCRATCH_DSN_VARIABLE
-from spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.settings import (
+    FILE_SUFFIX,
+    HOME_DSN_VARIABLE,
+    SCRATCH_DSN_VARIABLE,
+)
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 
 
 class ScratchHome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from schemas.pipeline import Pipeline
+from tallyweir.schemas.pipeline import Pipeline
 
 
 def shadowed(pipeline: Pipeline, shadows: Mapping[str, str]) -> Pipeline:

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from schemas.pipeline.checks.durations import in_microseconds
-from schemas.pipeline.outputs.aggregate import Aggregate
-from schemas.pipeline.outputs.aggregate import AggregateFunction as Declared
-from schemas.pipeline.outputs.window import Late, WindowOutput
-from schemas.pipeline.outputs.window_kinds import Fixed, Session, Sliding
-from schemas.pipeline.outputs.window_panes import Early, Panes
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import (
+from tallyweir.schemas.pipeline.checks.durations import in_microseconds
+from tallyweir.schemas.pipeline.outputs.aggregate import Aggregate
+from tallyweir.schemas.pipeline.outputs.aggregate import AggregateFunction as Declared
+from tallyweir.schemas.pipeline.outputs.window import Late, Window
+from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed, Session, Sliding
+from tallyweir.schemas.pipeline.outputs.window_panes import Early, Panes
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import (
     AlignedWindows,
     SessionWindows,
     WindowKind,
 )
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import Column
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.source.event_columns import argument_column
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.source.event_columns import argument_column
 
 #: The types that sums are kept in: wide enough that a sum of integers never overflows.
 _SUM_TYPES = {
@@ -56,7 +59,7 @@ _FLAG = frozenset({"boolean"})
 
 def window_table(
     number: int,
-    output: WindowOutput,
+    output: Window,
     staging: str,
     types: Mapping[str, str],
     branches: tuple[str, ...],
@@ -109,7 +112,7 @@ def window_table(
     )
 
 
-def _early_us(output: WindowOutput) -> int | None:
+def _early_us(output: Window) -> int | None:
     if isinstance(output.early, timedelta):
         return in_microseconds(output.early)
     return 0 if output.early is Early.BATCH else None
@@ -127,7 +130,7 @@ def _window_kind(windows: Fixed | Sliding | Session) -> WindowKind:
 
 
 def _window_aggregate(
-    output: WindowOutput,
+    output: Window,
     aggregate: Aggregate,
     position: int,
     argument_type: str | None,
@@ -179,7 +182,7 @@ def _window_aggregate(
 
 
 def _require(
-    output: WindowOutput,
+    output: Window,
     aggregate: Aggregate,
     argument_type: str | None,
     allowed: frozenset[str],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from sinks.protocol.errors import FatalError
-from spark_jobs.source import event_columns as named
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.spark_jobs.source import event_columns as named
 
 
 def check_positions_differ(table: pa.Table) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from spark_jobs.task.classified_events import I64Array
+from tallyweir.spark_jobs.task.classified_events import I64Array
 
 #: Odd, near 2**64 over the golden ratio: multiples of it spread evenly over 64 bits.
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from sinks.protocol.ages import BUCKETS_TO_A_POWER
-from spark_jobs.source import event_columns as named
-from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from tallyweir.sinks.protocol.ages import BUCKETS_TO_A_POWER
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 
 _MILLISECONDS = 1e-3
 

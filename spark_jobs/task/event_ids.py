@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.seen_ids.claim import Candidates
-from sinks.seen_ids.fingerprint import fingerprint
-from sinks.seen_ids.ordering import U64Array
-from sinks.seen_ids.payload_hash import payload_hashes
-from sinks.seen_ids.tombstones import Tombstones
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import (
+from tallyweir.sinks.seen_ids.claim import Candidates
+from tallyweir.sinks.seen_ids.fingerprint import fingerprint
+from tallyweir.sinks.seen_ids.ordering import U64Array
+from tallyweir.sinks.seen_ids.payload_hash import payload_hashes
+from tallyweir.sinks.seen_ids.tombstones import Tombstones
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.task.classified_events import (
     BoolArray,
     ClassifiedEvents,
     EventClass,

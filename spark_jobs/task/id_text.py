@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source import event_columns as named
 
 
 def id_text(rows: pa.Table) -> pa.ChunkedArray:

@@ -8,24 +8,24 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.columns import Column
-from sinks.postgres.staging.staging_writer import StagingWriter
-from sinks.postgres.staging.task_staging import TaskStaging
-from sinks.protocol.hot_keys import HotKeys
-from sinks.protocol.samples import (
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
+from tallyweir.sinks.postgres.staging.task_staging import TaskStaging
+from tallyweir.sinks.protocol.hot_keys import HotKeys
+from tallyweir.sinks.protocol.samples import (
     NOTHING_SAMPLED,
     Samples,
     StepSample,
     join_samples,
 )
-from sinks.step_clock import StepClock
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import BoolArray, ClassifiedEvents
-from spark_jobs.task.sampling import Sampling, sample_events, sample_staged
-from spark_jobs.task.staged_hot_keys import find_hot_keys
-from spark_jobs.task.verdicts import Rules
+from tallyweir.sinks.step_clock import StepClock
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.task.classified_events import BoolArray, ClassifiedEvents
+from tallyweir.spark_jobs.task.sampling import Sampling, sample_events, sample_staged
+from tallyweir.spark_jobs.task.staged_hot_keys import find_hot_keys
+from tallyweir.spark_jobs.task.verdicts import Rules
 
 #: The step that copies rows to staging, including its COMMIT.
 COPY = "copy"

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.postgres.outputs.key_text import KEY_BYTES_MAX, format_key
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.server.columns import Column
-from spark_jobs.source import event_columns as named
-from spark_jobs.task.postgres_values import find_json_zeros
+from tallyweir.sinks.postgres.outputs.key_text import KEY_BYTES_MAX, format_key
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.task.postgres_values import find_json_zeros
 
 I64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import BooleanType, NumericType, StructType
 
-from schemas.pipeline.events.reported import Reported
-from sinks.protocol.distributions import distribution_of
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.measures import Measures
-from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from tallyweir.schemas.pipeline.events.reported import Reported
+from tallyweir.sinks.protocol.distributions import distribution_of
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.measures import Measures
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 
 
 def check_reported(reported: Reported, schema: StructType) -> None:

@@ -14,26 +14,30 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.event_contracts import EventContracts
-from schemas.pipeline.checks.names import RESERVED_PREFIX
-from schemas.pipeline.definition import Pipeline
-from schemas.pipeline.redaction import Redaction
-from schemas.schema_tree import NESTED_TYPES
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.columns import POSITION_COLUMNS
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.samples import (
+from tallyweir.schemas.event_contracts import EventContracts
+from tallyweir.schemas.pipeline.checks.names import RESERVED_PREFIX
+from tallyweir.schemas.pipeline.definition import Pipeline
+from tallyweir.schemas.pipeline.redaction import Redaction
+from tallyweir.schemas.schema_tree import NESTED_TYPES
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.columns import POSITION_COLUMNS
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.samples import (
     NOTHING_SAMPLED,
     SampledRow,
     Samples,
     StepSample,
 )
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import BoolArray, ClassifiedEvents, EventClass
-from spark_jobs.task.sampled_values import fit, scalar_text, value_text
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.task.classified_events import (
+    BoolArray,
+    ClassifiedEvents,
+    EventClass,
+)
+from tallyweir.spark_jobs.task.sampled_values import fit, scalar_text, value_text
 
 #: The fates of events that go no further, by their names in the job graph.
 _ASIDE = {

@@ -17,45 +17,45 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
-from schemas.pipeline.events.reported import Reported
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import read_fingerprint_key
-from sinks.postgres.server.databases import parse_databases
-from sinks.postgres.server.kept_connection import PostgresConnection
-from sinks.postgres.server.naming import TableNames
-from sinks.postgres.staging.staging_writer import StagingWriter
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.hot_keys import HotKeys
-from sinks.protocol.identity import Attempt
-from sinks.protocol.in_doubt import EpochClaim
-from sinks.protocol.measures import Measures
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import RowsRejectedError
-from sinks.protocol.vote_text import format_failure, format_vote
-from sinks.protocol.votes import EventCounts, PartitionTally, Vote
-from sinks.seen_ids.claim import Candidates, ClaimAnswer
-from sinks.seen_ids.claim_server import Address
-from sinks.seen_ids.run import ids_by_bucket
-from sinks.settings import HOME_DSN_VARIABLE, read_setting
-from sinks.step_clock import StepClock
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import (
+from tallyweir.schemas.pipeline.events.reported import Reported
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import read_fingerprint_key
+from tallyweir.sinks.postgres.server.databases import parse_databases
+from tallyweir.sinks.postgres.server.kept_connection import PostgresConnection
+from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.hot_keys import HotKeys
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.protocol.measures import Measures
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import RowsRejectedError
+from tallyweir.sinks.protocol.vote_text import format_failure, format_vote
+from tallyweir.sinks.protocol.votes import EventCounts, PartitionTally, Vote
+from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer
+from tallyweir.sinks.seen_ids.claim_server import Address
+from tallyweir.sinks.seen_ids.run import ids_by_bucket
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE, read_setting
+from tallyweir.sinks.step_clock import StepClock
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.task.classified_events import (
     BoolArray,
     ClassifiedEvents,
     EventClass,
     I64Array,
 )
-from spark_jobs.task.doubled_positions import check_positions_differ
-from spark_jobs.task.event_ages import ages_of
-from spark_jobs.task.measured_staging import MeasuredStaging
-from spark_jobs.task.reported_columns import figures_of
-from spark_jobs.task.sampling import Sampling
-from spark_jobs.task.staged_hot_keys import hide_keys
-from spark_jobs.task.staged_rows import StagedRows
-from spark_jobs.task.task_worker import TaskWorker, this_process
-from spark_jobs.task.verdicts import Case, KnownIds, Rules
+from tallyweir.spark_jobs.task.doubled_positions import check_positions_differ
+from tallyweir.spark_jobs.task.event_ages import ages_of
+from tallyweir.spark_jobs.task.measured_staging import MeasuredStaging
+from tallyweir.spark_jobs.task.reported_columns import figures_of
+from tallyweir.spark_jobs.task.sampling import Sampling
+from tallyweir.spark_jobs.task.staged_hot_keys import hide_keys
+from tallyweir.spark_jobs.task.staged_rows import StagedRows
+from tallyweir.spark_jobs.task.task_worker import TaskWorker, this_process
+from tallyweir.spark_jobs.task.verdicts import Case, KnownIds, Rules
 
 #: What a task yields: one row with one line of text.
 VOTE_SCHEMA = StructType([StructField("vote", StringType())])

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.postgres.outputs.keyed_table import KEY
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_columns import WINDOW_EVENTS
-from sinks.protocol.hot_keys import KEYS_KEPT, HotKeys, hottest
+from tallyweir.sinks.postgres.outputs.keyed_table import KEY
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_columns import WINDOW_EVENTS
+from tallyweir.sinks.protocol.hot_keys import KEYS_KEPT, HotKeys, hottest
 
 _HIDDEN_BYTES = 6
 

@@ -10,28 +10,32 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.key_text import format_key, shard_of
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.outbox_table import OutboxTable
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.staging.corrections import CORRECTION, correction_columns
-from sinks.postgres.staging.staging_tables import EVENT_LOGS
-from sinks.postgres.staging.task_staging import TakesRows
-from sinks.protocol.votes import OutputTally
-from sinks.seen_ids.run import Run
-from sinks.step_clock import StepClock
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import BoolArray, ClassifiedEvents, EventClass
-from spark_jobs.task.even_spread import spread_evenly
-from spark_jobs.task.id_text import id_text, readable_ids
-from spark_jobs.task.verdicts import ERASED
-from spark_jobs.task.windows.window_assignment import Assigned, assign_chosen
-from spark_jobs.task.windows.window_partials import (
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.key_text import format_key, shard_of
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
+from tallyweir.sinks.postgres.outputs.outbox_table import OutboxTable
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.staging.corrections import CORRECTION, correction_columns
+from tallyweir.sinks.postgres.staging.staging_tables import EVENT_LOGS
+from tallyweir.sinks.postgres.staging.task_staging import TakesRows
+from tallyweir.sinks.protocol.votes import OutputTally
+from tallyweir.sinks.seen_ids.run import Run
+from tallyweir.sinks.step_clock import StepClock
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.task.classified_events import (
+    BoolArray,
+    ClassifiedEvents,
+    EventClass,
+)
+from tallyweir.spark_jobs.task.even_spread import spread_evenly
+from tallyweir.spark_jobs.task.id_text import id_text, readable_ids
+from tallyweir.spark_jobs.task.verdicts import ERASED
+from tallyweir.spark_jobs.task.windows.window_assignment import Assigned, assign_chosen
+from tallyweir.spark_jobs.task.windows.window_partials import (
     aggregate_windows,
     find_late,
     find_revising,

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Protocol
 
-from sinks.postgres.catalog.erased import read_tombstones
-from sinks.postgres.server.kept_connection import KeptConnection, PostgresConnection
-from sinks.protocol.in_doubt import EpochClaim
-from sinks.seen_ids.claim import Candidates, ClaimAnswer
-from sinks.seen_ids.claim_server import Address, ClaimClient, connection_secret
-from sinks.seen_ids.tombstones import Tombstones
+from tallyweir.sinks.postgres.catalog.erased import read_tombstones
+from tallyweir.sinks.postgres.server.kept_connection import (
+    KeptConnection,
+    PostgresConnection,
+)
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer
+from tallyweir.sinks.seen_ids.claim_server import (
+    Address,
+    ClaimClient,
+    connection_secret,
+)
+from tallyweir.sinks.seen_ids.tombstones import Tombstones
 
 
 class AnswersClaims(Protocol):

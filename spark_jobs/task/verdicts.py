@@ -26,29 +26,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.codec import diagnose
-from schemas.errors import DecodeError, ReasonCode
-from schemas.event_contracts import EventContracts
-from schemas.payload_report import readable_field
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.protocol.ports import RejectedBucket, RejectedRow, Rejection
-from sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass, new_runs
-from sinks.seen_ids.run import Run
-from sinks.seen_ids.tombstones import Tombstones
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import (
+from tallyweir.schemas.codec import diagnose
+from tallyweir.schemas.errors import DecodeError, ReasonCode
+from tallyweir.schemas.event_contracts import EventContracts
+from tallyweir.schemas.payload_report import readable_field
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.protocol.ports import RejectedBucket, RejectedRow, Rejection
+from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass, new_runs
+from tallyweir.sinks.seen_ids.run import Run
+from tallyweir.sinks.seen_ids.tombstones import Tombstones
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.task.classified_events import (
     BoolArray,
     ClassifiedEvents,
     EventClass,
     I64Array,
 )
-from spark_jobs.task.event_ids import buckets_of, candidates_of, find_erased
-from spark_jobs.task.output_bounds import find_long_keys, find_nested_zeros
-from spark_jobs.task.postgres_values import find_unstorable
-from spark_jobs.task.windows.window_assignment import assign_chosen
-from spark_jobs.task.windows.window_partials import find_late
+from tallyweir.spark_jobs.task.event_ids import buckets_of, candidates_of, find_erased
+from tallyweir.spark_jobs.task.output_bounds import find_long_keys, find_nested_zeros
+from tallyweir.spark_jobs.task.postgres_values import find_unstorable
+from tallyweir.spark_jobs.task.windows.window_assignment import assign_chosen
+from tallyweir.spark_jobs.task.windows.window_partials import find_late
 
 #: The condition that the side table of filtered events gives for erased ones.
 ERASED = "erased"

@@ -26,7 +26,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from services.local.datasets.flights import read_flights
+from tallyweir.services.local.datasets.flights import read_flights
 
 MODEL = Path(__file__).with_name("delay_risk.onnx")
 LATE_MINUTES = 15

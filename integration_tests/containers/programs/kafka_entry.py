@@ -8,7 +8,7 @@ import socket
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from sinks.kafka_settings import client_config
+from tallyweir.sinks.kafka_settings import client_config
 
 _TIMEOUT_S = 8
 _OTHER_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"

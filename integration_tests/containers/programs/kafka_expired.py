@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from sinks.kafka_settings import client_config
+from tallyweir.sinks.kafka_settings import client_config
 
 _TIMEOUT_S = 8
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from sinks.kafka_settings import KAFKA_CONFIG_VARIABLE, client_config
+from tallyweir.sinks.kafka_settings import KAFKA_CONFIG_VARIABLE, client_config
 
 TOPIC = "flight-departures"
 DEAD = "flight-departures.dlq"

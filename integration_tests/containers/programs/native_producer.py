@@ -21,9 +21,9 @@ from typing import cast
 
 from confluent_kafka import KafkaException, Message, Producer
 
-from schemas.codec import encode
-from schemas.contract import load_contract
-from sinks.kafka_settings import KAFKA_CONFIG_VARIABLE, client_config
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.contract import load_contract
+from tallyweir.sinks.kafka_settings import KAFKA_CONFIG_VARIABLE, client_config
 
 _TOPIC = "flight-departures"
 _PARTITIONS = 4

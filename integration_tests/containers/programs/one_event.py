@@ -6,9 +6,9 @@ import datetime as dt
 
 from confluent_kafka import Producer
 
-from schemas.codec import encode
-from schemas.contract import load_contract
-from sinks.kafka_settings import client_config
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.contract import load_contract
+from tallyweir.sinks.kafka_settings import client_config
 
 _TIMEOUT_S = 20
 

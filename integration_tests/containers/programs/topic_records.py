@@ -7,7 +7,7 @@ from typing import cast
 
 from confluent_kafka import Consumer, TopicPartition
 
-from sinks.kafka_settings import client_config
+from tallyweir.sinks.kafka_settings import client_config
 
 _TIMEOUT_S = 30
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
-from schemas.errors import DecodeError, EncodeError, ReasonCode
-from schemas.formats.avro.safety import parse_schema
-from schemas.formats.avro.strict_walk import Walker, compile_walker
-from schemas.formats.avro.wire_format import frame
-from schemas.formats.format import EventRecord
-from schemas.record_check import MisfitError, compile_check
+from tallyweir.schemas.errors import DecodeError, EncodeError, ReasonCode
+from tallyweir.schemas.formats.avro.safety import parse_schema
+from tallyweir.schemas.formats.avro.strict_walk import Walker, compile_walker
+from tallyweir.schemas.formats.avro.wire_format import frame
+from tallyweir.schemas.formats.format import EventRecord
+from tallyweir.schemas.record_check import MisfitError, compile_check
 
 if TYPE_CHECKING:
-    from schemas.contract import Contract
+    from tallyweir.schemas.contract import Contract
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

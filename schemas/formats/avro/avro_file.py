@@ -9,8 +9,8 @@ from typing import cast
 
 import fastavro
 
-from schemas.codec import EventRecord
-from schemas.formats.avro.safety import parse_schema
+from tallyweir.schemas.codec import EventRecord
+from tallyweir.schemas.formats.avro.safety import parse_schema
 
 
 class AvroFileError(Exception):

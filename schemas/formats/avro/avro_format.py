@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from schemas.errors import DecodeError, ReasonCode
-from schemas.formats.avro.avro_codec import compile_codec
-from schemas.formats.avro.compatibility import find_incompatibilities
-from schemas.formats.avro.damages import DAMAGES
-from schemas.formats.avro.foreign_form import foreign_form, unframed_form
-from schemas.formats.avro.schema_file import read_schema
-from schemas.formats.avro.strict_walk import MalformedError
-from schemas.formats.avro.wire_format import HEADER_BYTES, frame, split
-from schemas.formats.format import (
+from tallyweir.schemas.errors import DecodeError, ReasonCode
+from tallyweir.schemas.formats.avro.avro_codec import compile_codec
+from tallyweir.schemas.formats.avro.compatibility import find_incompatibilities
+from tallyweir.schemas.formats.avro.damages import DAMAGES
+from tallyweir.schemas.formats.avro.foreign_form import foreign_form, unframed_form
+from tallyweir.schemas.formats.avro.schema_file import read_schema
+from tallyweir.schemas.formats.avro.strict_walk import MalformedError
+from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame, split
+from tallyweir.schemas.formats.format import (
     BegunEvent,
     BegunField,
     Damage,
@@ -30,12 +30,12 @@ from schemas.formats.format import (
     Format,
     Schema,
 )
-from schemas.schema_tree import Record
+from tallyweir.schemas.schema_tree import Record
 
 if TYPE_CHECKING:
-    from schemas.contract import Contract
-    from schemas.event_contracts import EventContracts
-    from schemas.formats.decoded_columns import EventDecoder
+    from tallyweir.schemas.contract import Contract
+    from tallyweir.schemas.event_contracts import EventContracts
+    from tallyweir.schemas.formats.decoded_columns import EventDecoder
 
 #: The reasons that a payload without a header gets. The second is possible because an
 #: Avro body may begin with a zero byte.
@@ -132,7 +132,7 @@ class Avro(Format):
         self, contracts: EventContracts, wanted: Collection[str]
     ) -> EventDecoder:
         # Services know formats, but their image has no Arrow.
-        from schemas.formats.avro.column_decoder import ColumnDecoder  # noqa: PLC0415
+        from tallyweir.schemas.formats.avro.column_decoder import ColumnDecoder  # noqa: PLC0415
 
         return ColumnDecoder(contracts, wanted)
 

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.formats.avro.strict_walk import INT_BYTES_MAX, LONG_BYTES_MAX
-from schemas.schema_tree import INT, LONG
+from tallyweir.schemas.formats.avro.strict_walk import INT_BYTES_MAX, LONG_BYTES_MAX
+from tallyweir.schemas.schema_tree import INT, LONG
 
 BoolArray = npt.NDArray[np.bool_]
 ByteArray = npt.NDArray[np.uint8]

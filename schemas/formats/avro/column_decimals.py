@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from schemas.formats.avro.byte_cursor import (
+from tallyweir.schemas.formats.avro.byte_cursor import (
     BoolArray,
     ByteCursor,
     Content,

@@ -15,29 +15,34 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from schemas.formats.avro.byte_cursor import BoolArray, ByteCursor, Content, I64Array
-from schemas.formats.avro.column_values import (
+from tallyweir.schemas.formats.avro.byte_cursor import (
+    BoolArray,
+    ByteCursor,
+    Content,
+    I64Array,
+)
+from tallyweir.schemas.formats.avro.column_values import (
     Fill,
     compile_fill,
     fill_default,
     make_column,
     with_nulls,
 )
-from schemas.formats.avro.column_walk import (
+from tallyweir.schemas.formats.avro.column_walk import (
     Read,
     Reading,
     Walk,
     compile_read,
     compile_walk,
 )
-from schemas.formats.avro.compatibility import find_source
-from schemas.formats.avro.wire_format import HEADER_BYTES, frame
-from schemas.formats.decoded_columns import DecodedEvents, column_types
-from schemas.schema_tree import RecordField, SchemaNode
+from tallyweir.schemas.formats.avro.compatibility import find_source
+from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.formats.decoded_columns import DecodedEvents, column_types
+from tallyweir.schemas.schema_tree import RecordField, SchemaNode
 
 if TYPE_CHECKING:
-    from schemas.contract import Contract
-    from schemas.event_contracts import EventContract, EventContracts
+    from tallyweir.schemas.contract import Contract
+    from tallyweir.schemas.event_contracts import EventContract, EventContracts
 
 _HEADER_MASK = (1 << 8 * HEADER_BYTES) - 1
 _NO_HEADER = -1

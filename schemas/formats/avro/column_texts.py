@@ -14,7 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.formats.avro.byte_cursor import BoolArray, ByteCursor, Content, I64Array
+from tallyweir.schemas.formats.avro.byte_cursor import (
+    BoolArray,
+    ByteCursor,
+    Content,
+    I64Array,
+)
 
 _ASCII_MAX = 0x7F
 _UUID_CHARACTERS = 36

@@ -13,16 +13,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from schemas.formats.avro.byte_cursor import BoolArray, ByteCursor
-from schemas.formats.avro.column_texts import (
+from tallyweir.schemas.formats.avro.byte_cursor import BoolArray, ByteCursor
+from tallyweir.schemas.formats.avro.column_texts import (
     find_bad_texts,
     find_no_uuids,
     gather_bytes,
     gather_texts,
 )
-from schemas.formats.avro.column_walk import Reading
-from schemas.formats.decoded_columns import arrow_type
-from schemas.schema_tree import Enumeration, Fixed, Primitive, SchemaNode, item_of
+from tallyweir.schemas.formats.avro.column_walk import Reading
+from tallyweir.schemas.formats.decoded_columns import arrow_type
+from tallyweir.schemas.schema_tree import (
+    Enumeration,
+    Fixed,
+    Primitive,
+    SchemaNode,
+    item_of,
+)
 
 Fill = Callable[[ByteCursor, Reading], pa.Array]
 """Makes a column without nulls; flags rows that hold no value of their type."""

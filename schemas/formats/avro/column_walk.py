@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schemas.formats.avro.byte_cursor import BoolArray, ByteCursor, I64Array
-from schemas.formats.avro.column_decimals import read_decimals
-from schemas.formats.avro.column_texts import flag_bad_texts, make_spans
-from schemas.formats.avro.strict_walk import (
+from tallyweir.schemas.formats.avro.byte_cursor import BoolArray, ByteCursor, I64Array
+from tallyweir.schemas.formats.avro.column_decimals import read_decimals
+from tallyweir.schemas.formats.avro.column_texts import flag_bad_texts, make_spans
+from tallyweir.schemas.formats.avro.strict_walk import (
     MalformedError,
     Walker,
     compile_walker,
 )
-from schemas.schema_tree import (
+from tallyweir.schemas.schema_tree import (
     LONG,
     NUMBER_BOUNDS,
     Enumeration,

@@ -11,7 +11,7 @@ string (bytes need not be text).
 
 from __future__ import annotations
 
-from schemas.schema_tree import (
+from tallyweir.schemas.schema_tree import (
     Enumeration,
     Fixed,
     Mapping,

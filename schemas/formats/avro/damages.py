@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
-from schemas.formats.avro.wire_format import HEADER_BYTES, frame
-from schemas.formats.format import Damage
+from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.formats.format import Damage
 
 if TYPE_CHECKING:
-    from schemas.contract import Contract
+    from tallyweir.schemas.contract import Contract
 
 _GARBAGE_BYTES = 16
 

@@ -10,7 +10,7 @@ import codecs
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from schemas.contract import Contract
+    from tallyweir.schemas.contract import Contract
 
 _BY_REGISTRY = "let the producer's serializer put the schema id in front"
 _BY_KAFKA = "send what is inside, and let Kafka compress it (compression.type)"

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn, TypeGuard
 
-from schemas.errors import UnsafeContractError, raise_faults
-from schemas.schema_tree import (
+from tallyweir.schemas.errors import UnsafeContractError, raise_faults
+from tallyweir.schemas.schema_tree import (
     Enumeration,
     Fixed,
     Mapping,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from schemas.errors import ContractError, noting, raise_faults
-from schemas.formats.avro.safety import parse_schema
-from schemas.formats.format import SCHEMA_ID_MAX, Schema
+from tallyweir.schemas.errors import ContractError, noting, raise_faults
+from tallyweir.schemas.formats.avro.safety import parse_schema
+from tallyweir.schemas.formats.format import SCHEMA_ID_MAX, Schema
 
 
 def read_schema(content: bytes, path: Path) -> Schema:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
-from schemas.schema_tree import (
+from tallyweir.schemas.schema_tree import (
     NUMBER_BOUNDS,
     Enumeration,
     Fixed,

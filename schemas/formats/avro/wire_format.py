@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from schemas.errors import DecodeError, ReasonCode
+from tallyweir.schemas.errors import DecodeError, ReasonCode
 
 MAGIC = 0
 HEADER_BYTES = 5

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from urllib.parse import parse_qsl, urlsplit
 
-from schemas.pipeline.checks.names import check_column, check_distinct
-from schemas.pipeline.checks.problems import Path, Problem
+from tallyweir.schemas.pipeline.checks.names import check_column, check_distinct
+from tallyweir.schemas.pipeline.checks.problems import Path, Problem
 
 #: The database of results, offsets and ledger; only the environment says where it is.
 HOME = "home"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from schemas.pipeline.checks.problems import Path, Problem
-from sinks.protocol.durations import EXAMPLES, format_duration
+from tallyweir.schemas.pipeline.checks.problems import Path, Problem
+from tallyweir.sinks.protocol.durations import EXAMPLES, format_duration
 
 
 def in_microseconds(duration: timedelta) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from schemas.pipeline.checks.problems import Path, Problem, StandIn
+from tallyweir.schemas.pipeline.checks.problems import Path, Problem, StandIn
 
 #: The topic of an event; expressions may read it, unless a field has this name.
 KAFKA_TOPIC = "kafka_topic"

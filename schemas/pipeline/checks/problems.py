@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import TypeAlias
 
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -143,7 +143,7 @@ def raise_if_any(subject: str, problems: Iterable[Problem]) -> None:
 
     Raises:
         PipelineError: There are problems, outside of ``gathering``; the place of each
-            is a path such as ``WindowOutput.by[0]``.
+            is a path such as ``Window.by[0]``.
     """
     found = _found_in(problems)
     add = _gathered.get()

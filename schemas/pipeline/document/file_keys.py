@@ -29,10 +29,10 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from yaml.constructor import SafeConstructor
 from yaml.nodes import ScalarNode
 
-from schemas.pipeline.checks.problems import Path, Problem, StandIn, suggest
-from schemas.pipeline.document.problem_report import Report
-from schemas.pipeline.document.yaml_tree import YamlList, YamlMap, YamlScalar
-from sinks.protocol.durations import EXAMPLES, parse_duration
+from tallyweir.schemas.pipeline.checks.problems import Path, Problem, StandIn, suggest
+from tallyweir.schemas.pipeline.document.problem_report import Report
+from tallyweir.schemas.pipeline.document.yaml_tree import YamlList, YamlMap, YamlScalar
+from tallyweir.sinks.protocol.durations import EXAMPLES, parse_duration
 
 #: A value of a tree, or what stands in for one that is wrong.
 Given: TypeAlias = Any

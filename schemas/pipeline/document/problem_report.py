@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
-from schemas.pipeline.checks.problems import Path, PipelineError, Problem, gathering
+from tallyweir.schemas.pipeline.checks.problems import (
+    Path,
+    PipelineError,
+    Problem,
+    gathering,
+)
 
 #: Code of a key that a mapping has twice.
 DUPLICATE_KEY = "PIPELINE_DUPLICATE_KEY"

@@ -15,8 +15,8 @@ from typing import TypeAlias, cast
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from schemas.pipeline.checks.problems import Path, PipelineError, Problem
-from schemas.pipeline.document.problem_report import DUPLICATE_KEY, Report
+from tallyweir.schemas.pipeline.checks.problems import Path, PipelineError, Problem
+from tallyweir.schemas.pipeline.document.problem_report import DUPLICATE_KEY, Report
 
 FILE_BYTES_MAX = 1_000_000
 DEPTH_MAX = 16

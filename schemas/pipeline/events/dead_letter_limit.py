@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from schemas.pipeline.checks.problems import Problem, raise_if_any
-from schemas.pipeline.document.file_keys import Keys, Share, WholeNumber
+from tallyweir.schemas.pipeline.checks.problems import Problem, raise_if_any
+from tallyweir.schemas.pipeline.document.file_keys import Keys, Share, WholeNumber
 
 #: Few enough to be read within a minute, and too many to be dead by chance.
 DEAD_LETTER_LIMIT_RECORDS = 1_000

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from schemas.pipeline.checks.durations import check_duration
-from schemas.pipeline.checks.problems import Problem, raise_if_any
-from schemas.pipeline.document.file_keys import Duration, Flag, Keys, Share
-from schemas.pipeline.events.source import Source
-from sinks.protocol.catalog_limits import (
+from tallyweir.schemas.pipeline.checks.durations import check_duration
+from tallyweir.schemas.pipeline.checks.problems import Problem, raise_if_any
+from tallyweir.schemas.pipeline.document.file_keys import Duration, Flag, Keys, Share
+from tallyweir.schemas.pipeline.events.source import Source
+from tallyweir.sinks.protocol.catalog_limits import (
     BUCKETS_MAX,
     BUCKETS_PER_HORIZON,
     FALSE_POSITIVES,

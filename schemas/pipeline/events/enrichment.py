@@ -9,21 +9,21 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from schemas.pipeline.checks.databases import HOME, check_databases
-from schemas.pipeline.checks.durations import check_duration
-from schemas.pipeline.checks.names import (
+from tallyweir.schemas.pipeline.checks.databases import HOME, check_databases
+from tallyweir.schemas.pipeline.checks.durations import check_duration
+from tallyweir.schemas.pipeline.checks.names import (
     check_column,
     check_output_column,
     check_table,
     check_topic,
 )
-from schemas.pipeline.checks.problems import (
+from tallyweir.schemas.pipeline.checks.problems import (
     Problem,
     StandIn,
     empty_value,
     raise_if_any,
 )
-from schemas.pipeline.document.file_keys import (
+from tallyweir.schemas.pipeline.document.file_keys import (
     Duration,
     Keys,
     Pairs,

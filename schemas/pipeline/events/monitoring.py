@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from schemas.pipeline.checks.names import check_distinct
-from schemas.pipeline.checks.problems import Problem, raise_if_any
-from schemas.pipeline.document.file_keys import Flag, Keys, Texts, WholeNumber
-from sinks.protocol.samples import SAMPLES_MAX
+from tallyweir.schemas.pipeline.checks.names import check_distinct
+from tallyweir.schemas.pipeline.checks.problems import Problem, raise_if_any
+from tallyweir.schemas.pipeline.document.file_keys import Flag, Keys, Texts, WholeNumber
+from tallyweir.sinks.protocol.samples import SAMPLES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import ClassVar
 
-from schemas.pipeline.checks.names import check_distinct, check_output_column
-from schemas.pipeline.checks.problems import Problem, empty_value, raise_if_any
-from schemas.pipeline.document.file_keys import Keys, Lists, Pairs, Text
-from schemas.pipeline.expressions.expressions import inspect_expression
+from tallyweir.schemas.pipeline.checks.names import check_distinct, check_output_column
+from tallyweir.schemas.pipeline.checks.problems import (
+    Problem,
+    empty_value,
+    raise_if_any,
+)
+from tallyweir.schemas.pipeline.document.file_keys import Keys, Lists, Pairs, Text
+from tallyweir.schemas.pipeline.expressions.expressions import inspect_expression
 
 _SUFFIX = ".onnx"
 _OUTPUT = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<index>[0-9]{1,6})\])?")

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from schemas.pipeline.checks.names import check_column
-from schemas.pipeline.checks.problems import Problem, raise_if_any
-from schemas.pipeline.functions.custom_figures import FIGURES_MAX, is_figure_name
+from tallyweir.schemas.pipeline.checks.names import check_column
+from tallyweir.schemas.pipeline.checks.problems import Problem, raise_if_any
+from tallyweir.schemas.pipeline.functions.custom_figures import (
+    FIGURES_MAX,
+    is_figure_name,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

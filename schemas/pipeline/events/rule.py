@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from schemas.pipeline.checks.names import check_reason_code
-from schemas.pipeline.checks.problems import Problem, raise_if_any
-from schemas.pipeline.expressions.expressions import check_condition
+from tallyweir.schemas.pipeline.checks.names import check_reason_code
+from tallyweir.schemas.pipeline.checks.problems import Problem, raise_if_any
+from tallyweir.schemas.pipeline.expressions.expressions import check_condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

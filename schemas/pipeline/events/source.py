@@ -9,15 +9,15 @@ from typing import Annotated, ClassVar
 
 from pydantic import PlainValidator
 
-from schemas.pipeline.checks.durations import check_duration
-from schemas.pipeline.checks.names import check_column, check_topic
-from schemas.pipeline.checks.problems import (
+from tallyweir.schemas.pipeline.checks.durations import check_duration
+from tallyweir.schemas.pipeline.checks.names import check_column, check_topic
+from tallyweir.schemas.pipeline.checks.problems import (
     Problem,
     StandIn,
     empty_value,
     raise_if_any,
 )
-from schemas.pipeline.document.file_keys import (
+from tallyweir.schemas.pipeline.document.file_keys import (
     TEXT,
     Duration,
     Given,

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from schemas.pipeline.checks.problems import Problem
-from schemas.pipeline.expressions.spark_functions import (
+from tallyweir.schemas.pipeline.checks.problems import Problem
+from tallyweir.schemas.pipeline.expressions.spark_functions import (
     ARGUMENTS,
     GROWING,
     OPTIONS,
     Argument,
 )
-from schemas.pipeline.expressions.text_patterns import (
+from tallyweir.schemas.pipeline.expressions.text_patterns import (
     PatternError,
     is_slow_like,
     is_slow_regex,

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from schemas.pipeline.checks.problems import Problem, suggest
-from schemas.pipeline.expressions.expression_limits import (
+from tallyweir.schemas.pipeline.checks.problems import Problem, suggest
+from tallyweir.schemas.pipeline.expressions.expression_limits import (
     DEPTH_MAX,
     TOKENS_MAX,
     find_calls,
@@ -25,7 +25,7 @@ from schemas.pipeline.expressions.expression_limits import (
     is_too_deep,
     literal_number,
 )
-from schemas.pipeline.expressions.spark_functions import (
+from tallyweir.schemas.pipeline.expressions.spark_functions import (
     find_refusal,
     is_known,
     list_known,

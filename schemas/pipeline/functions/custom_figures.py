@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from sinks.protocol.distributions import distribution_of
-from sinks.protocol.measures import Measures
+from tallyweir.sinks.protocol.distributions import distribution_of
+from tallyweir.sinks.protocol.measures import Measures
 
 #: Names are few and fixed, like those of metrics: each batch has all of them.
 FIGURES_MAX = 50

@@ -6,9 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from schemas.pipeline.checks.names import check_output_column
-from schemas.pipeline.checks.problems import PipelineError, Problem, raise_if_any
-from schemas.pipeline.expressions.expressions import inspect_expression, split_call
+from tallyweir.schemas.pipeline.checks.names import check_output_column
+from tallyweir.schemas.pipeline.checks.problems import (
+    PipelineError,
+    Problem,
+    raise_if_any,
+)
+from tallyweir.schemas.pipeline.expressions.expressions import (
+    inspect_expression,
+    split_call,
+)
 
 SUPPORTED = (
     "count(*), count(x), count_if(condition), sum(x), avg(x), min(x), max(x), "

@@ -8,18 +8,22 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from schemas.pipeline.checks.databases import HOME, check_databases, check_split
-from schemas.pipeline.checks.names import (
+from tallyweir.schemas.pipeline.checks.databases import (
+    HOME,
+    check_databases,
+    check_split,
+)
+from tallyweir.schemas.pipeline.checks.names import (
     check_distinct,
     check_output_column,
     check_output_table,
 )
-from schemas.pipeline.checks.problems import (
+from tallyweir.schemas.pipeline.checks.problems import (
     Problem,
     empty_value,
     raise_if_any,
 )
-from schemas.pipeline.document.file_keys import (
+from tallyweir.schemas.pipeline.document.file_keys import (
     Condition,
     Keys,
     OneOrMore,
@@ -28,13 +32,13 @@ from schemas.pipeline.document.file_keys import (
     WholeNumber,
     unnamed,
 )
-from schemas.pipeline.expressions.expressions import check_condition
-from schemas.pipeline.outputs.known_columns import KnownColumns
-from schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.expressions.expressions import check_condition
+from tallyweir.schemas.pipeline.outputs.known_columns import KnownColumns
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AppendOutput(Output):
+class Append(Output):
     """One row for each event.
 
     Attributes:
@@ -56,7 +60,7 @@ class AppendOutput(Output):
     where: str | None = None
 
     def __post_init__(self) -> None:
-        raise_if_any("AppendOutput", self._find_problems())
+        raise_if_any("Append", self._find_problems())
 
     @property
     def transactions(self) -> int:
@@ -87,10 +91,10 @@ class AppendOutput(Output):
         yield from check_distinct(list(self.columns), "columns", ("columns",))
 
 
-class AppendKeys(Keys[AppendOutput]):
+class AppendKeys(Keys[Append]):
     """The keys of ``append``."""
 
-    part = AppendOutput
+    part = Append
     stand_ins: ClassVar[Mapping[str, object]] = {"table": unnamed}
 
     table: Text

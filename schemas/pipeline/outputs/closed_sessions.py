@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from schemas.pipeline.outputs.stateful import Json, ListState, StatefulOutput, stateful
+from tallyweir.schemas.pipeline.outputs.stateful import (
+    Json,
+    ListState,
+    Stateful,
+    stateful,
+)
 
 #: Called with the key and the session's events as dictionaries, by time.
 SessionFunction: TypeAlias = Callable[
@@ -36,24 +41,24 @@ def each_session(  # noqa: PLR0913 - each is a part of the output
     gap: timedelta,
     select: Sequence[str] = (),
     where: str | None = None,
-) -> Callable[[SessionFunction], StatefulOutput]:
+) -> Callable[[SessionFunction], Stateful]:
     """Make a function an output that is called for each closed session.
 
     Args:
-        table: As in ``StatefulOutput``.
-        key: As in ``StatefulOutput``.
-        columns: As in ``StatefulOutput``.
+        table: As in ``Stateful``.
+        key: As in ``Stateful``.
+        columns: As in ``Stateful``.
         event_time: Event-time column of the pipeline.
         gap: Time without events that ends a session.
         select: Columns of each event that the function gets besides its time; their
             values must be JSON values.
-        where: As in ``StatefulOutput``; only these events belong to sessions.
+        where: As in ``Stateful``; only these events belong to sessions.
 
     Raises:
         PipelineError: An argument cannot be used.
     """
 
-    def make(function: SessionFunction) -> StatefulOutput:
+    def make(function: SessionFunction) -> Stateful:
         return stateful(
             table=table,
             key=key,

@@ -16,22 +16,22 @@ from typing import Annotated, ClassVar
 
 from pydantic import Discriminator, Tag
 
-from schemas.pipeline.checks.databases import InHome
-from schemas.pipeline.checks.durations import check_duration
-from schemas.pipeline.checks.names import (
+from tallyweir.schemas.pipeline.checks.databases import InHome
+from tallyweir.schemas.pipeline.checks.durations import check_duration
+from tallyweir.schemas.pipeline.checks.names import (
     check_distinct,
     check_output_column,
     check_output_table,
     check_stored_column,
 )
-from schemas.pipeline.checks.problems import (
+from tallyweir.schemas.pipeline.checks.problems import (
     Path,
     Problem,
     StandIn,
     empty_value,
     raise_if_any,
 )
-from schemas.pipeline.document.file_keys import (
+from tallyweir.schemas.pipeline.document.file_keys import (
     Condition,
     Duration,
     Given,
@@ -42,10 +42,10 @@ from schemas.pipeline.document.file_keys import (
     unnamed,
     word,
 )
-from schemas.pipeline.document.yaml_tree import YamlMap
-from schemas.pipeline.expressions.expressions import check_condition
-from schemas.pipeline.outputs.known_columns import KnownColumns, check_known
-from schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.document.yaml_tree import YamlMap
+from tallyweir.schemas.pipeline.expressions.expressions import check_condition
+from tallyweir.schemas.pipeline.outputs.known_columns import KnownColumns, check_known
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 
 
 class Unmatched(StrEnum):
@@ -103,7 +103,7 @@ class JoinSide:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinOutput(InHome, Output):
+class Join(InHome, Output):
     """One row for each pair, and with ``unmatched`` for each event that has none.
 
     Attributes:
@@ -129,7 +129,7 @@ class JoinOutput(InHome, Output):
     unmatched: Unmatched = Unmatched.NONE
 
     def __post_init__(self) -> None:
-        raise_if_any("JoinOutput", self._find_problems())
+        raise_if_any("Join", self._find_problems())
 
     @property
     def bounds(self) -> Within:
@@ -218,10 +218,10 @@ def _kind_of_within(value: Given) -> str:
     return "bounds" if isinstance(value, YamlMap) else "duration"
 
 
-class JoinKeys(Keys[JoinOutput]):
+class JoinKeys(Keys[Join]):
     """The keys of ``join``."""
 
-    part = JoinOutput
+    part = Join
     stand_ins: ClassVar[Mapping[str, object]] = {
         "table": unnamed,
         "on": (StandIn("unnamed"),),

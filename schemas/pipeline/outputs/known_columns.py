@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from schemas.contract import ContractField
-from schemas.pipeline.checks.names import KAFKA_TOPIC
-from schemas.pipeline.checks.problems import Path, Problem, StandIn, suggest
-from schemas.pipeline.expressions.expressions import find_mistyped, find_unknown_columns
-from schemas.schema_tree import NESTED_TYPES
+from tallyweir.schemas.contract import ContractField
+from tallyweir.schemas.pipeline.checks.names import KAFKA_TOPIC
+from tallyweir.schemas.pipeline.checks.problems import Path, Problem, StandIn, suggest
+from tallyweir.schemas.pipeline.expressions.expressions import (
+    find_mistyped,
+    find_unknown_columns,
+)
+from tallyweir.schemas.schema_tree import NESTED_TYPES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

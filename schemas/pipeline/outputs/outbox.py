@@ -6,30 +6,36 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from schemas.pipeline.checks.databases import InHome
-from schemas.pipeline.checks.names import (
+from tallyweir.schemas.pipeline.checks.databases import InHome
+from tallyweir.schemas.pipeline.checks.names import (
     check_column,
     check_distinct,
     check_output_column,
     check_stored_column,
     check_topic,
 )
-from schemas.pipeline.checks.problems import Problem, StandIn, raise_if_any
-from schemas.pipeline.document.file_keys import Condition, Keys, Text, Texts, unnamed
-from schemas.pipeline.expressions.expressions import check_condition
-from schemas.pipeline.outputs.known_columns import KnownColumns, check_known
-from schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.checks.problems import Problem, StandIn, raise_if_any
+from tallyweir.schemas.pipeline.document.file_keys import (
+    Condition,
+    Keys,
+    Text,
+    Texts,
+    unnamed,
+)
+from tallyweir.schemas.pipeline.expressions.expressions import check_condition
+from tallyweir.schemas.pipeline.outputs.known_columns import KnownColumns, check_known
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxOutput(InHome, Output):
+class Outbox(InHome, Output):
     """One message for each event, written to the home's outbox with the results.
 
     Attributes:
         topic: Topic of the messages; made when missing.
         key: Column whose value becomes the key of the message.
         select: Columns of the message; None for all fields and all looked-up columns.
-        where: As in ``AppendOutput``.
+        where: As in ``Append``.
     """
 
     has_table: ClassVar[bool] = False
@@ -44,7 +50,7 @@ class OutboxOutput(InHome, Output):
     where: str | None = None
 
     def __post_init__(self) -> None:
-        raise_if_any("OutboxOutput", self._find_problems())
+        raise_if_any("Outbox", self._find_problems())
 
     @property
     def table(self) -> str:
@@ -91,10 +97,10 @@ class OutboxOutput(InHome, Output):
         yield from check_distinct(list(self.select), "columns", ("select",))
 
 
-class OutboxKeys(Keys[OutboxOutput]):
+class OutboxKeys(Keys[Outbox]):
     """The keys of ``outbox``."""
 
-    part = OutboxOutput
+    part = Outbox
     stand_ins: ClassVar[Mapping[str, object]] = {
         "topic": unnamed,
         "key": StandIn("unnamed"),

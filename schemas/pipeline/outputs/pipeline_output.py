@@ -1,6 +1,6 @@
 """What every kind of output is, as a pipeline declares it.
 
-``sinks.postgres.outputs.output`` is what the same kind is in Postgres.
+``tallyweir.sinks.postgres.outputs.output`` is what the same kind is in Postgres.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from schemas.pipeline.checks.problems import Path, Problem
-from schemas.pipeline.outputs.aggregate import Aggregate
-from schemas.pipeline.outputs.known_columns import KnownColumns
+from tallyweir.schemas.pipeline.checks.problems import Path, Problem
+from tallyweir.schemas.pipeline.outputs.aggregate import Aggregate
+from tallyweir.schemas.pipeline.outputs.known_columns import KnownColumns
 
 
 class Output(ABC):

@@ -23,24 +23,24 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, ClassVar, TypeAlias
 
-from schemas.pipeline.checks.databases import InHome
-from schemas.pipeline.checks.durations import check_duration
-from schemas.pipeline.checks.names import (
+from tallyweir.schemas.pipeline.checks.databases import InHome
+from tallyweir.schemas.pipeline.checks.durations import check_duration
+from tallyweir.schemas.pipeline.checks.names import (
     check_distinct,
     check_output_column,
     check_output_table,
     check_stored_column,
 )
-from schemas.pipeline.checks.problems import (
+from tallyweir.schemas.pipeline.checks.problems import (
     Path,
     Problem,
     empty_value,
     raise_if_any,
     suggest,
 )
-from schemas.pipeline.expressions.expressions import check_condition
-from schemas.pipeline.outputs.known_columns import KnownColumns
-from schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.expressions.expressions import check_condition
+from tallyweir.schemas.pipeline.outputs.known_columns import KnownColumns
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 
 #: A JSON value.
 Json: TypeAlias = Any
@@ -96,7 +96,7 @@ StateKind: TypeAlias = ValueState | ListState | MapState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StatefulOutput(InHome, Output):
+class Stateful(InHome, Output):
     """One row for each that a function returns; made by ``stateful``.
 
     Attributes:
@@ -106,7 +106,7 @@ class StatefulOutput(InHome, Output):
         function: The function to call.
         state: State that it keeps, by name.
         select: Columns of each event that it gets; None for all.
-        where: As in ``AppendOutput``.
+        where: As in ``Append``.
         ttl: Event time after which a value or entry expires if it is not written; None
             for never.
         version: Version of the state; raise it together with ``migrate``.
@@ -131,7 +131,7 @@ class StatefulOutput(InHome, Output):
     migrate: Migration | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        raise_if_any("StatefulOutput", self._find_problems())
+        raise_if_any("Stateful", self._find_problems())
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -187,15 +187,15 @@ def stateful(  # noqa: PLR0913 - each is a part of the output
     ttl: timedelta | None = None,
     version: int = 1,
     migrate: Migration | None = None,
-) -> Callable[[StatefulFunction], StatefulOutput]:
-    """Make a function an output; see ``StatefulOutput`` for the arguments.
+) -> Callable[[StatefulFunction], Stateful]:
+    """Make a function an output; see ``Stateful`` for the arguments.
 
     Raises:
         PipelineError: An argument cannot be used.
     """
 
-    def make(function: StatefulFunction) -> StatefulOutput:
-        return StatefulOutput(
+    def make(function: StatefulFunction) -> Stateful:
+        return Stateful(
             table=table,
             key=tuple(key),
             columns=dict(columns),

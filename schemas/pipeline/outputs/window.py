@@ -8,20 +8,37 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import ClassVar
 
-from schemas.pipeline.checks.databases import HOME, check_databases, check_split
-from schemas.pipeline.checks.durations import check_duration
-from schemas.pipeline.checks.names import (
+from tallyweir.schemas.pipeline.checks.databases import (
+    HOME,
+    check_databases,
+    check_split,
+)
+from tallyweir.schemas.pipeline.checks.durations import check_duration
+from tallyweir.schemas.pipeline.checks.names import (
     check_distinct,
     check_output_column,
     check_output_table,
 )
-from schemas.pipeline.checks.problems import Problem, empty_value, raise_if_any, suggest
-from schemas.pipeline.expressions.expressions import check_condition, reads_any
-from schemas.pipeline.outputs.aggregate import Aggregate
-from schemas.pipeline.outputs.known_columns import KnownColumns
-from schemas.pipeline.outputs.pipeline_output import Output
-from schemas.pipeline.outputs.window_kinds import WindowKind
-from schemas.pipeline.outputs.window_panes import Early, EarlyPanes, Panes, check_panes
+from tallyweir.schemas.pipeline.checks.problems import (
+    Problem,
+    empty_value,
+    raise_if_any,
+    suggest,
+)
+from tallyweir.schemas.pipeline.expressions.expressions import (
+    check_condition,
+    reads_any,
+)
+from tallyweir.schemas.pipeline.outputs.aggregate import Aggregate
+from tallyweir.schemas.pipeline.outputs.known_columns import KnownColumns
+from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.outputs.window_kinds import WindowKind
+from tallyweir.schemas.pipeline.outputs.window_panes import (
+    Early,
+    EarlyPanes,
+    Panes,
+    check_panes,
+)
 
 #: What its table has of event times.
 _WINDOW_TIMES = ("window_start", "window_end")
@@ -41,7 +58,7 @@ class Late(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowOutput(Output):
+class Window(Output):
     """One row for each window of event time and each group in it.
 
     Attributes:
@@ -54,10 +71,10 @@ class WindowOutput(Output):
         early: When an incomplete window gets a row.
         panes: Content of its rows.
         metrics: Name of a view with one row for each window, group and aggregate.
-        databases: As in ``AppendOutput``.
-        shard_by: As in ``AppendOutput``, but columns of ``by``, so that all events of a
+        databases: As in ``Append``.
+        shard_by: As in ``Append``, but columns of ``by``, so that all events of a
             group go to one database.
-        where: As in ``AppendOutput``.
+        where: As in ``Append``.
     """
 
     unrepeatable: ClassVar[tuple[str, str]] = (
@@ -79,7 +96,7 @@ class WindowOutput(Output):
     where: str | None = None
 
     def __post_init__(self) -> None:
-        raise_if_any("WindowOutput", self._find_problems())
+        raise_if_any("Window", self._find_problems())
 
     @property
     def names(self) -> dict[str, str]:

@@ -11,9 +11,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 
-from schemas.pipeline.checks.databases import HOME
-from schemas.pipeline.checks.problems import Path, PipelineError, Problem
-from schemas.pipeline.document.file_keys import (
+from tallyweir.schemas.pipeline.checks.databases import HOME
+from tallyweir.schemas.pipeline.checks.problems import Path, PipelineError, Problem
+from tallyweir.schemas.pipeline.document.file_keys import (
     Condition,
     Duration,
     Expressions,
@@ -29,14 +29,14 @@ from schemas.pipeline.document.file_keys import (
     unnamed,
     word,
 )
-from schemas.pipeline.document.problem_report import Report
-from schemas.pipeline.outputs.aggregate import (
+from tallyweir.schemas.pipeline.document.problem_report import Report
+from tallyweir.schemas.pipeline.outputs.aggregate import (
     Aggregate,
     AggregateFunction,
     parse_aggregate,
 )
-from schemas.pipeline.outputs.window import Late, WindowOutput
-from schemas.pipeline.outputs.window_kinds import (
+from tallyweir.schemas.pipeline.outputs.window import Late, Window
+from tallyweir.schemas.pipeline.outputs.window_kinds import (
     UTC,
     Fixed,
     Session,
@@ -45,8 +45,8 @@ from schemas.pipeline.outputs.window_kinds import (
     SlidingKeys,
     WindowKind,
 )
-from schemas.pipeline.outputs.window_panes import Early, EarlyPanes, Panes
-from sinks.protocol.durations import parse_duration
+from tallyweir.schemas.pipeline.outputs.window_panes import Early, EarlyPanes, Panes
+from tallyweir.sinks.protocol.durations import parse_duration
 
 _KINDS = ("fixed", "sliding", "session")
 
@@ -84,14 +84,14 @@ _EARLY = WithJsonSchema(
 )
 
 
-class WindowKeys(Keys[WindowOutput]):
+class WindowKeys(Keys[Window]):
     """The keys of ``window``."""
 
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [{"required": [kind]} for kind in _KINDS]}
     )
 
-    part = WindowOutput
+    part = Window
     stand_ins: ClassVar[Mapping[str, object]] = {
         "table": unnamed,
         "fixed": timedelta(hours=1),

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import ClassVar
 from zoneinfo import available_timezones
 
-from schemas.pipeline.checks.durations import check_duration
-from schemas.pipeline.checks.problems import Problem, raise_if_any, suggest
-from schemas.pipeline.document.file_keys import Duration, Keys
+from tallyweir.schemas.pipeline.checks.durations import check_duration
+from tallyweir.schemas.pipeline.checks.problems import Problem, raise_if_any, suggest
+from tallyweir.schemas.pipeline.document.file_keys import Duration, Keys
 
 UTC = "UTC"
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TypeAlias
 
-from schemas.pipeline.checks.durations import check_duration
-from schemas.pipeline.checks.problems import Problem
-from schemas.pipeline.outputs.window_kinds import Session, WindowKind
+from tallyweir.schemas.pipeline.checks.durations import check_duration
+from tallyweir.schemas.pipeline.checks.problems import Problem
+from tallyweir.schemas.pipeline.outputs.window_kinds import Session, WindowKind
 
 
 class Early(StrEnum):

@@ -5,19 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from schemas.pipeline import (
+from tallyweir.schemas.pipeline import (
     Aggregate,
     AggregateFunction,
-    AppendOutput,
+    Append,
     Deduplicate,
     Enrichment,
     Late,
     Pipeline,
     Rule,
     Source,
-    WindowOutput,
+    Window,
 )
-from schemas.pipeline.outputs.window_kinds import Fixed
+from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed
 
 #: Where the shipped pipelines are.
 SHIPPED = Path(__file__).parents[3] / "spark_jobs" / "pipelines"
@@ -45,8 +45,8 @@ DEPARTURES = Pipeline(
         ),
     ),
     outputs=(
-        AppendOutput(table="departures", columns=None),
-        WindowOutput(
+        Append(table="departures", columns=None),
+        Window(
             table="departures_by_hour",
             windows=Fixed(size=timedelta(hours=1)),
             by=("origin", "airline"),

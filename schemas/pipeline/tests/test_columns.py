@@ -7,22 +7,22 @@ from datetime import timedelta
 
 import pytest
 
-from schemas.contract import ContractField, load_contract
-from schemas.pipeline import (
+from tallyweir.schemas.contract import ContractField, load_contract
+from tallyweir.schemas.pipeline import (
     Aggregate,
     AggregateFunction,
-    AppendOutput,
+    Append,
     Enrichment,
     HeaderId,
     Output,
     Pipeline,
     PipelineError,
     Rule,
-    WindowOutput,
+    Window,
     check_columns,
 )
-from schemas.pipeline.outputs.window_kinds import Fixed
-from schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
+from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed
+from tallyweir.schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
 
 FIELDS = load_contract("flight_departure.v1").fields
 
@@ -51,7 +51,7 @@ def test_a_pipeline_that_fits_its_contract_passes() -> None:
 
 def test_every_unknown_column_is_reported_with_the_nearest() -> None:
     """One run shows all of them, in the order of the pipeline."""
-    window = WindowOutput(
+    window = Window(
         table="w",
         windows=Fixed(size=timedelta(hours=1)),
         by=("origin", "airlin"),
@@ -63,7 +63,7 @@ def test_every_unknown_column_is_reported_with_the_nearest() -> None:
         DEPARTURES,
         source=dataclasses.replace(SOURCE, event_id="id", event_time="scheduled"),
         validate=(Rule(reason_code="R", condition="distance_mile > 0"),),
-        outputs=(AppendOutput(table="t", columns=("carier",)), window),
+        outputs=(Append(table="t", columns=("carier",)), window),
     )
     unknown = "PIPELINE_UNKNOWN_COLUMN"
     names = ", ".join(field.name for field in FIELDS)
@@ -81,7 +81,7 @@ def test_every_unknown_column_is_reported_with_the_nearest() -> None:
 def test_event_time_is_an_instant(kind: str) -> None:
     """A number or a local time has no place on the watermark's axis."""
     fields = (_field("event_id", "string"), _field("scheduled_at", kind))
-    pipeline = Pipeline(name="p", source=SOURCE, outputs=(AppendOutput(table="t"),))
+    pipeline = Pipeline(name="p", source=SOURCE, outputs=(Append(table="t"),))
     ((place, code, _),) = _problems(pipeline, fields)
     assert (place, code) == ("Pipeline.source.event_time", "PIPELINE_COLUMN_TYPE")
 
@@ -102,7 +102,7 @@ def test_event_time_is_an_instant(kind: str) -> None:
 def test_an_id_is_of_a_type_with_one_spelling(kind: str, *, fits: bool) -> None:
     """A fingerprint over 0.0 and -0.0, or over a record, would not be one."""
     fields = (_field("event_id", kind), _field("scheduled_at", "timestamp-millis"))
-    pipeline = Pipeline(name="p", source=SOURCE, outputs=(AppendOutput(table="t"),))
+    pipeline = Pipeline(name="p", source=SOURCE, outputs=(Append(table="t"),))
     if fits:
         check_columns(pipeline, fields)
     else:
@@ -121,7 +121,7 @@ def test_enrichments_see_the_columns_before_them_only() -> None:
     """A chain of lookups works in its order, and takes no name twice."""
     plane = Enrichment(table="planes", on={"tailnum": "n"}, select={"maker": "m"})
     maker = Enrichment(table="makers", on={"maker": "m"}, select={"Origin": "country"})
-    output = AppendOutput(table="t")
+    output = Append(table="t")
     good = dataclasses.replace(
         DEPARTURES,
         enrich=(plane, dataclasses.replace(maker, select={"country": "c"})),
@@ -139,7 +139,7 @@ def test_enrichments_see_the_columns_before_them_only() -> None:
 def test_windows_are_not_grouped_by_fields_with_parts(kind: str) -> None:
     """Staging has them as text and the windows as jsonb, so every batch would fail."""
     window = DEPARTURES.outputs[1]
-    assert isinstance(window, WindowOutput)
+    assert isinstance(window, Window)
     fields = tuple(_field(f.name, kind) if f.name == "origin" else f for f in FIELDS)
     pipeline = dataclasses.replace(DEPARTURES, outputs=(window,))
     check_columns(pipeline, FIELDS)
@@ -185,7 +185,7 @@ def test_expressions_may_ask_for_the_topic() -> None:
         function=AggregateFunction.COUNT_IF,
         argument="Kafka_Topic = 'eu'",
     )
-    window = WindowOutput(
+    window = Window(
         table="w",
         windows=Fixed(size=timedelta(hours=1)),
         aggregates=(aggregate,),
@@ -202,7 +202,7 @@ def test_expressions_may_ask_for_the_topic() -> None:
     bad = dataclasses.replace(
         DEPARTURES,
         enrich=(lookup,),
-        outputs=(AppendOutput(table="t", columns=("origin",)),),
+        outputs=(Append(table="t", columns=("origin",)),),
     )
     assert [("Pipeline.enrich[0].on.kafka_topic", "PIPELINE_UNKNOWN_COLUMN")] == [
         problem[:2] for problem in _problems(bad)
@@ -212,7 +212,7 @@ def test_expressions_may_ask_for_the_topic() -> None:
 @pytest.mark.parametrize("name", ["ctid", "xmin", "tableoid"])
 def test_a_field_with_the_name_of_a_system_column_is_refused(name: str) -> None:
     """No table could have it; in other letters it is a name like any."""
-    pipeline = Pipeline(name="p", source=SOURCE, outputs=(AppendOutput(table="t"),))
+    pipeline = Pipeline(name="p", source=SOURCE, outputs=(Append(table="t"),))
     fields = (*FIELDS, _field(name, "long"))
     assert [problem[:2] for problem in _problems(pipeline, fields)] == [
         ("Pipeline.outputs[0]", "PIPELINE_RESERVED_NAME")
@@ -222,7 +222,7 @@ def test_a_field_with_the_name_of_a_system_column_is_refused(name: str) -> None:
 
 def test_fields_that_differ_in_case_only_are_refused() -> None:
     """Spark could not tell them apart, in any expression."""
-    pipeline = Pipeline(name="p", source=SOURCE, outputs=(AppendOutput(table="t"),))
+    pipeline = Pipeline(name="p", source=SOURCE, outputs=(Append(table="t"),))
     fields = (*FIELDS, _field("Origin", "string"))
     assert [problem[:2] for problem in _problems(pipeline, fields)] == [
         ("Pipeline.source.schema", "PIPELINE_DUPLICATE_NAME")
@@ -235,7 +235,7 @@ def test_a_field_with_a_name_of_ours_is_refused_only_where_it_is_written(
 ) -> None:
     """A contract of others may have such a field; the table cannot have it twice."""
     fields = (*FIELDS, _field("kafka_offset", "long"))
-    outputs: tuple[Output, ...] = (AppendOutput(table="t", columns=columns),)
+    outputs: tuple[Output, ...] = (Append(table="t", columns=columns),)
     pipeline = Pipeline(name="p", source=SOURCE, outputs=outputs)
     if columns:
         check_columns(pipeline, fields)

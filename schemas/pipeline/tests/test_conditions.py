@@ -6,27 +6,27 @@ import dataclasses
 
 import pytest
 
-from schemas.contract import load_contract
-from schemas.pipeline import (
-    AppendOutput,
-    OutboxOutput,
+from tallyweir.schemas.contract import load_contract
+from tallyweir.schemas.pipeline import (
+    Append,
+    Outbox,
     Output,
     Pipeline,
     PipelineError,
-    WindowOutput,
+    Window,
     check_columns,
     definition_hash,
     from_json,
     pipeline_definition_json,
 )
-from schemas.pipeline.tests.pipelines import DEPARTURES
+from tallyweir.schemas.pipeline.tests.pipelines import DEPARTURES
 
 _FIELDS = load_contract("flight_departure.v1").fields
 
 
 def _window(condition: str) -> Output:
     output = DEPARTURES.outputs[1]
-    assert isinstance(output, WindowOutput)
+    assert isinstance(output, Window)
     return dataclasses.replace(output, where=condition)
 
 
@@ -39,9 +39,9 @@ def _with(condition: str | None, *outputs: Output) -> Pipeline:
 def test_conditions_come_back_from_the_ledger() -> None:
     """And what has none is described as before there could be any."""
     outputs = (
-        AppendOutput(table="far", where="distance_miles > 1000"),
+        Append(table="far", where="distance_miles > 1000"),
         _window("airline = 'KLM'"),
-        OutboxOutput(topic="near", key="carrier", where="distance_miles < 100"),
+        Outbox(topic="near", key="carrier", where="distance_miles < 100"),
     )
     pipeline = _with("origin IS NOT NULL", *outputs)
     definition = pipeline_definition_json(pipeline)
@@ -77,11 +77,11 @@ def test_a_condition_is_checked_wherever_it_stands(
             case "filter":
                 return _with(condition)
             case "append":
-                return _with(None, AppendOutput(table="t", where=condition))
+                return _with(None, Append(table="t", where=condition))
             case "window":
                 return _with(None, _window(condition))
             case _:
-                output = OutboxOutput(topic="t", key="carrier", where=condition)
+                output = Outbox(topic="t", key="carrier", where=condition)
                 return _with(None, output)
 
     with pytest.raises(PipelineError) as caught:

@@ -11,23 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.contract import ContractField, load_contract
-from schemas.pipeline import (
+from tallyweir.schemas.contract import ContractField, load_contract
+from tallyweir.schemas.pipeline import (
     Aggregate,
     AggregateFunction,
-    AppendOutput,
+    Append,
     Output,
     Pipeline,
     PipelineError,
-    WindowOutput,
+    Window,
     check_columns,
     definition_hash,
     from_json,
     load_pipeline,
     pipeline_definition_json,
 )
-from schemas.pipeline.outputs.window_kinds import Fixed
-from schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
+from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed
+from tallyweir.schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
 
 _FIELDS = load_contract("flight_departure.v1").fields
 _FILE = """\
@@ -62,7 +62,7 @@ def _pipeline(*outputs: Output, **databases: str) -> Pipeline:
 def _window(
     databases: tuple[str, ...] = ("home",), shard_by: tuple[str, ...] = ()
 ) -> Output:
-    return WindowOutput(
+    return Window(
         table="w",
         windows=Fixed(size=timedelta(hours=1)),
         by=("origin",),
@@ -84,7 +84,7 @@ def test_a_file_says_where_each_output_goes(tmp_path: Path) -> None:
     billing = "host=b.example dbname=billing user=tallyweir"
     assert {"billing": billing, "archive": ""} == pipeline.databases
     append, sharded, window = pipeline.outputs
-    assert isinstance(append, AppendOutput)
+    assert isinstance(append, Append)
     assert (("billing",), (), 4) == (append.databases, append.shard_by, append.branches)
     assert (("archive", "home", "billing"), ("carrier",)) == (
         sharded.databases,
@@ -103,7 +103,7 @@ def test_outputs_are_at_home_unless_they_say_otherwise() -> None:
 def test_a_database_that_an_output_names_is_wanted_also_undeclared() -> None:
     """The environment may know it; the home is no database beside the home."""
     pipeline = _pipeline(
-        AppendOutput(table="a", databases=("home", "b"), shard_by=("carrier",)), c="x=1"
+        Append(table="a", databases=("home", "b"), shard_by=("carrier",)), c="x=1"
     )
     assert {"b": "", "c": "x=1"} == pipeline.wanted_databases
 
@@ -214,7 +214,7 @@ def test_what_cannot_be_read_is_not_repeated(tmp_path: Path, databases: str) -> 
 )
 def test_a_place_without_a_secret_is_accepted(conninfo: str) -> None:
     """A password is found by libpq itself: its passfile is named, not copied."""
-    assert {"b": conninfo} == _pipeline(AppendOutput(table="a"), b=conninfo).databases
+    assert {"b": conninfo} == _pipeline(Append(table="a"), b=conninfo).databases
 
 
 def test_a_window_is_spread_by_what_groups_it() -> None:
@@ -222,7 +222,7 @@ def test_a_window_is_spread_by_what_groups_it() -> None:
     with pytest.raises(PipelineError) as caught:
         _window(databases=("a", "b"), shard_by=("carrier",))
     assert "PIPELINE_UNKNOWN_COLUMN" == caught.value.code
-    assert ("WindowOutput.shard_by[0]",) == caught.value.places
+    assert ("Window.shard_by[0]",) == caught.value.places
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_rows_are_spread_by_simple_fields_of_the_event_only(
     column: str, code: str
 ) -> None:
     """A looked-up value changes with its table, and a map has no hash."""
-    output = AppendOutput(table="a", databases=("b", "c"), shard_by=(column,))
+    output = Append(table="a", databases=("b", "c"), shard_by=(column,))
     pipeline = dataclasses.replace(DEPARTURES, outputs=(output,))
     nested = (
         ContractField(name="tags", type="map", nullable=False),
@@ -250,7 +250,7 @@ def test_rows_are_spread_by_simple_fields_of_the_event_only(
 
 def test_where_a_database_is_does_not_make_another_pipeline() -> None:
     """A database that moves to another host leaves the definition as it is."""
-    output = AppendOutput(table="a", databases=("b",))
+    output = Append(table="a", databases=("b",))
     here, there = _pipeline(output, b="host=here"), _pipeline(output, b="host=there")
     assert here == there
     assert definition_hash(here) == definition_hash(there)
@@ -267,7 +267,7 @@ def test_the_place_of_an_output_comes_back_from_the_ledger(
     """The order of databases is kept: it says which of them a row is in."""
     shard_by = ("origin",) if len(databases) > 1 else ()
     pipeline = _pipeline(
-        AppendOutput(
+        Append(
             table="a",
             databases=databases,
             shard_by=shard_by,
@@ -282,12 +282,12 @@ def test_the_place_of_an_output_comes_back_from_the_ledger(
 def test_every_change_of_place_changes_the_hash() -> None:
     """Rows that lie elsewhere are not the same run."""
     places = [
-        AppendOutput(table="a"),
-        AppendOutput(table="a", branches=2),
-        AppendOutput(table="a", databases=("b",)),
-        AppendOutput(table="a", databases=("b", "c"), shard_by=("origin",)),
-        AppendOutput(table="a", databases=("c", "b"), shard_by=("origin",)),
-        AppendOutput(table="a", databases=("b", "c"), shard_by=("carrier",)),
+        Append(table="a"),
+        Append(table="a", branches=2),
+        Append(table="a", databases=("b",)),
+        Append(table="a", databases=("b", "c"), shard_by=("origin",)),
+        Append(table="a", databases=("c", "b"), shard_by=("origin",)),
+        Append(table="a", databases=("b", "c"), shard_by=("carrier",)),
     ]
     hashes = {definition_hash(_pipeline(place)) for place in places}
     assert len(places) == len(hashes)

@@ -9,20 +9,20 @@ from datetime import timedelta
 
 import pytest
 
-from schemas.pipeline import (
+from tallyweir.schemas.pipeline import (
     Aggregate,
     AggregateFunction,
-    AppendOutput,
+    Append,
     Deduplicate,
     Enrichment,
     HeaderId,
     Pipeline,
     PipelineError,
     Rule,
-    WindowOutput,
+    Window,
 )
-from schemas.pipeline.outputs.window_kinds import Fixed
-from schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
+from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed
+from tallyweir.schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
 
 COUNT = Aggregate(column="n", function=AggregateFunction.COUNT)
 HOUR = timedelta(hours=1)
@@ -32,12 +32,12 @@ def _aggregate(column: str) -> Aggregate:
     return Aggregate(column=column, function=AggregateFunction.COUNT)
 
 
-def _window(by: tuple[str, ...] = (), size: timedelta = HOUR) -> WindowOutput:
-    return WindowOutput(table="t", windows=Fixed(size=size), by=by, aggregates=(COUNT,))
+def _window(by: tuple[str, ...] = (), size: timedelta = HOUR) -> Window:
+    return Window(table="t", windows=Fixed(size=size), by=by, aggregates=(COUNT,))
 
 
-def _append(*columns: str, table: str = "t") -> AppendOutput:
-    return AppendOutput(table=table, columns=columns or None)
+def _append(*columns: str, table: str = "t") -> Append:
+    return Append(table=table, columns=columns or None)
 
 
 def _enrichment(column: str = "b", default: str = "b") -> Enrichment:
@@ -47,7 +47,7 @@ def _enrichment(column: str = "b", default: str = "b") -> Enrichment:
 
 
 def _pipeline(*tables: str, name: str = "p") -> Pipeline:
-    outputs = tuple(AppendOutput(table=table) for table in tables)
+    outputs = tuple(Append(table=table) for table in tables)
     return Pipeline(name=name, source=SOURCE, outputs=outputs)
 
 
@@ -57,33 +57,33 @@ def _pipeline(*tables: str, name: str = "p") -> Pipeline:
         (lambda: _pipeline("t", name="Flights"), "PIPELINE_NAME", "Pipeline.name"),
         (lambda: _pipeline("t", name="a" * 41), "PIPELINE_NAME", "Pipeline.name"),
         (lambda: _pipeline("t", name="a\n"), "PIPELINE_NAME", "Pipeline.name"),
-        (lambda: _append(table="a.b.c"), "PIPELINE_NAME", "AppendOutput.table"),
-        (lambda: _append(table="a;b"), "PIPELINE_NAME", "AppendOutput.table"),
-        (lambda: _append(table=".b"), "PIPELINE_NAME", "AppendOutput.table"),
-        (lambda: _append(table="t" * 64), "PIPELINE_NAME", "AppendOutput.table"),
+        (lambda: _append(table="a.b.c"), "PIPELINE_NAME", "Append.table"),
+        (lambda: _append(table="a;b"), "PIPELINE_NAME", "Append.table"),
+        (lambda: _append(table=".b"), "PIPELINE_NAME", "Append.table"),
+        (lambda: _append(table="t" * 64), "PIPELINE_NAME", "Append.table"),
         (
             lambda: _append(table="pg_catalog.x"),
             "PIPELINE_RESERVED_NAME",
-            "AppendOutput.table",
+            "Append.table",
         ),
         (
             lambda: _append(table="Tallyweir.x"),
             "PIPELINE_RESERVED_NAME",
-            "AppendOutput.table",
+            "Append.table",
         ),
-        (lambda: _append("a", "b-c"), "PIPELINE_NAME", "AppendOutput.columns[1]"),
+        (lambda: _append("a", "b-c"), "PIPELINE_NAME", "Append.columns[1]"),
         (
             lambda: _append("a", "A"),
             "PIPELINE_DUPLICATE_NAME",
-            "AppendOutput.columns",
+            "Append.columns",
         ),
         (
             lambda: _append("kafka_offset"),
             "PIPELINE_RESERVED_NAME",
-            "AppendOutput.columns[0]",
+            "Append.columns[0]",
         ),
-        (lambda: _window(("pane",)), "PIPELINE_RESERVED_NAME", "WindowOutput.by[0]"),
-        (lambda: _window(("n",)), "PIPELINE_DUPLICATE_NAME", "WindowOutput"),
+        (lambda: _window(("pane",)), "PIPELINE_RESERVED_NAME", "Window.by[0]"),
+        (lambda: _window(("n",)), "PIPELINE_DUPLICATE_NAME", "Window"),
         (
             lambda: _window(size=timedelta()),
             "PIPELINE_DURATION",
@@ -229,7 +229,7 @@ def test_conflicts_may_be_repeats_where_no_event_is_lost_by_it(
 def test_an_error_with_several_problems_survives_pickling() -> None:
     """It crosses from worker processes to the driver with all that it says."""
     with pytest.raises(PipelineError) as caught:
-        AppendOutput(table="a b", columns=("pane", "x y"))
+        Append(table="a b", columns=("pane", "x y"))
     copy = pickle.loads(pickle.dumps(caught.value))
     assert str(copy) == str(caught.value)
     assert copy.problems == caught.value.problems

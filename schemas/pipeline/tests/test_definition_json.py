@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.pipeline import (
+from tallyweir.schemas.pipeline import (
     Aggregate,
     AggregateFunction,
-    AppendOutput,
+    Append,
     Deduplicate,
     Enrichment,
     Fixed,
@@ -24,16 +24,16 @@ from schemas.pipeline import (
     Prediction,
     Session,
     Sliding,
-    WindowOutput,
+    Window,
     definition_hash,
     from_json,
     pipeline_definition_json,
 )
-from schemas.pipeline.outputs.window_kinds import WindowKind
-from schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
+from tallyweir.schemas.pipeline.outputs.window_kinds import WindowKind
+from tallyweir.schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
 
 WINDOW = DEPARTURES.outputs[1]
-assert isinstance(WINDOW, WindowOutput)
+assert isinstance(WINDOW, Window)
 
 # Made here, because the first expression imports a parser, which takes seconds on a
 # busy machine, and Hypothesis would take its inputs for slow ones.
@@ -61,7 +61,7 @@ def outputs(
     late: Late,
     lateness: timedelta,
     fraction: float,
-) -> tuple[AppendOutput, WindowOutput]:
+) -> tuple[Append, Window]:
     """Return an output of each of these kinds."""
     percentile = Aggregate(
         column="typical",
@@ -69,7 +69,7 @@ def outputs(
         argument="distance_miles",
         fraction=fraction,
     )
-    window = WindowOutput(
+    window = Window(
         table="w",
         windows=windows,
         by=("carrier",),
@@ -77,7 +77,7 @@ def outputs(
         allowed_lateness=lateness,
         late=late,
     )
-    return AppendOutput(table="t", columns=columns), window
+    return Append(table="t", columns=columns), window
 
 
 PIPELINES = st.builds(

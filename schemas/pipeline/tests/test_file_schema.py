@@ -11,16 +11,16 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from yaml.constructor import SafeConstructor
 from yaml.nodes import ScalarNode
 
-from schemas.pipeline.document.yaml_tree import (
+from tallyweir.schemas.pipeline.document.yaml_tree import (
     YamlList,
     YamlMap,
     YamlScalar,
     YamlValue,
     read_tree,
 )
-from schemas.pipeline.file_schema import pipeline_file_schema
-from schemas.pipeline.tests.pipelines import SHIPPED
-from schemas.pipeline.tests.test_pipeline_file import VALID
+from tallyweir.schemas.pipeline.file_schema import pipeline_file_schema
+from tallyweir.schemas.pipeline.tests.pipelines import SHIPPED
+from tallyweir.schemas.pipeline.tests.test_pipeline_file import VALID
 
 _ROOT = Path(__file__).parents[3]
 _SHIPPED = [p for p in SHIPPED.glob("*.yaml") if not p.name.endswith(".template.yaml")]

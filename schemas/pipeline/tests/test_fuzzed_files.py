@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.pipeline import OutboxOutput, PipelineError, load_pipeline
-from schemas.pipeline.tests.pipelines import SHIPPED
-from schemas.pipeline.tests.test_pipeline_file import VALID
+from tallyweir.schemas.pipeline import Outbox, PipelineError, load_pipeline
+from tallyweir.schemas.pipeline.tests.pipelines import SHIPPED
+from tallyweir.schemas.pipeline.tests.test_pipeline_file import VALID
 
 #: 10,000 before a release; ``TALLYWEIR_FUZZ_FILES`` says how many.
 _FILES = int(os.environ.get("TALLYWEIR_FUZZ_FILES", "400"))
@@ -45,7 +45,7 @@ def test_a_damaged_file_is_a_pipeline_or_an_error(tmp_path: Path, seed: int) -> 
         tables = [
             output.table
             for output in pipeline.outputs
-            if not isinstance(output, OutboxOutput)
+            if not isinstance(output, Outbox)
         ]
         assert [table for table in tables if not _TABLE.fullmatch(table)] == [], text
 

@@ -12,17 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.contract import CONTRACTS_FOLDER
-from schemas.pipeline import (
+from tallyweir.schemas.contract import CONTRACTS_FOLDER
+from tallyweir.schemas.pipeline import (
     Deduplicate,
     HeaderId,
     Late,
     Pipeline,
     PipelineError,
-    WindowOutput,
+    Window,
     load_pipeline,
 )
-from schemas.pipeline.document.yaml_tree import DEPTH_MAX, FILE_BYTES_MAX, read_tree
+from tallyweir.schemas.pipeline.document.yaml_tree import (
+    DEPTH_MAX,
+    FILE_BYTES_MAX,
+    read_tree,
+)
 
 VALID = """\
 pipeline: p
@@ -221,7 +225,7 @@ def test_every_kind_of_lateness_has_its_word(tmp_path: Path, late: Late) -> None
     """The words of the file are the values of the model."""
     text = VALID.replace("by: [origin]", f"late: {late.value}")
     output = _load(tmp_path, text).outputs[1]
-    assert isinstance(output, WindowOutput)
+    assert isinstance(output, Window)
     assert output.late is late
 
 
@@ -371,7 +375,7 @@ def test_keys_keep_the_spelling_of_the_file(tmp_path: Path) -> None:
 def test_the_package_loads_without_spark_and_without_the_sql_parser() -> None:
     """``--help`` and ``status`` import it, and must stay fast."""
     program = (
-        "import sys, schemas.pipeline; "
+        "import sys, tallyweir.schemas.pipeline; "
         "print(sorted({'pyspark', 'sqlglot', 'fastavro', 'psycopg'} & {*sys.modules}))"
     )
     root = Path(__file__).parents[3]

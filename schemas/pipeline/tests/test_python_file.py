@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from schemas.pipeline import (
+from tallyweir.schemas.pipeline import (
     PipelineError,
     definition_hash,
     from_json,
     load_pipeline,
     pipeline_definition_json,
 )
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _FILE = """
 from datetime import timedelta
-from spark_jobs.pipeline import AppendOutput, Pipeline, Source
+from tallyweir import Append, Pipeline, Source
 
 LIMIT = 10
 
@@ -35,7 +35,7 @@ pipeline = Pipeline(
         watermark_delay=timedelta(minutes=1),
     ),
     transform=transform,
-    outputs=(AppendOutput(table="views", columns=("event_id", "doubled")),),
+    outputs=(Append(table="views", columns=("event_id", "doubled")),),
 )
 """
 
@@ -122,9 +122,9 @@ def test_mistakes_in_the_parts_are_the_usual_errors(tmp_path: Path) -> None:
 
 _WRONG = """
 from datetime import timedelta
-from spark_jobs.pipeline import (
-    Aggregate, AggregateFunction, AppendOutput, Fixed, Pipeline, Rule, Source,
-    WindowOutput,
+from tallyweir import (
+    Aggregate, AggregateFunction, Append, Fixed, Pipeline, Rule, Source,
+    Window,
 )
 
 FLIGHTS = Aggregate(column="pane", function=AggregateFunction.COUNT)
@@ -139,7 +139,7 @@ pipeline = Pipeline(
     ),
     validate=(Rule(reason_code="far", condition="value >"),),
     outputs=(
-        WindowOutput(
+        Window(
             table="w",
             windows=Fixed(size=timedelta(0), time_zone="Europe/Berlyn"),
             by=("contry",),
@@ -177,7 +177,7 @@ def test_values_of_a_wrong_type_are_mistakes_like_others(tmp_path: Path) -> None
     told = dict(zip(raised.value.places, raised.value.problems, strict=True))
     assert {"views.py:8 Aggregate", "views.py:18 Rule"} < told.keys()
     assert told["views.py:22 Fixed.size"].saw == "size is '1 hour', a str."
-    for part in ("views.py:11 Source", "views.py:20 WindowOutput"):
+    for part in ("views.py:11 Source", "views.py:20 Window"):
         assert "of a wrong type" in told[part].saw
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.pipeline import Pipeline, PipelineError, load_pipeline
+from tallyweir.schemas.pipeline import Pipeline, PipelineError, load_pipeline
 
 _VALID = """\
 pipeline: p

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from schemas.pipeline import (
+from tallyweir.schemas.pipeline import (
     Aggregate,
     AggregateFunction,
-    AppendOutput,
+    Append,
     Deduplicate,
     Fixed,
     Pipeline,
     Source,
-    WindowOutput,
+    Window,
     definition_hash,
     load_pipeline,
 )
-from schemas.pipeline.tests.pipelines import DEPARTURES, SHIPPED
+from tallyweir.schemas.pipeline.tests.pipelines import DEPARTURES, SHIPPED
 
 _FILES = [
     file
@@ -33,11 +33,11 @@ _HASHES = {
     "csv-import": "8db3aae93212",
     "departures": "74b54ed26a81",
     "departures-enriched": "1d6765c5a0bc",
-    "factory": "4994baffb371",
+    "factory": "891868fb3822",
     "orders-outbox": "2b10660a11f8",
     "page-views": "618fd3f83e13",
     "sensors": "3c38531c5aa8",
-    "sessions": "91b322d2aa82",
+    "sessions": "fb6e45408c67",
     "user-activity": "4f5fefe0ee09",
 }
 
@@ -72,8 +72,8 @@ def test_page_views_is_counted_by_minute() -> None:
         ),
         deduplicate=Deduplicate(horizon=timedelta(days=1)),
         outputs=(
-            AppendOutput(table="page_views"),
-            WindowOutput(
+            Append(table="page_views"),
+            Window(
                 table="page_views_by_minute",
                 windows=Fixed(size=timedelta(minutes=1)),
                 by=("page", "country"),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.alerts.alert_rule import (
+from tallyweir.services.alerts.alert_rule import (
     AlertRule,
     DeadLetters,
     DriverGone,
@@ -24,12 +24,12 @@ from services.alerts.alert_rule import (
     RetentionHeadroom,
     Stall,
 )
-from services.alerts.lifecycle import REFRESH, find_changes, follow
-from services.alerts.observation import Observation
-from services.operate.cost.prices import Budget, Prices
-from sinks.postgres.alerting.alert import Alert, Severity
-from sinks.postgres.audit import Usage
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.services.alerts.lifecycle import REFRESH, find_changes, follow
+from tallyweir.services.alerts.observation import Observation
+from tallyweir.services.operate.cost.prices import Budget, Prices
+from tallyweir.sinks.postgres.alerting.alert import Alert, Severity
+from tallyweir.sinks.postgres.audit import Usage
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
 _NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 _QUIET = Observation(

@@ -7,8 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.alerts.retention import Retention, UnreadPart, headroom_s, retention_of
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.services.alerts.retention import (
+    Retention,
+    UnreadPart,
+    headroom_s,
+    retention_of,
+)
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 _NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 _DAY = timedelta(days=1)

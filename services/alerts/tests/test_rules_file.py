@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from services.alerts.alert_rule import Stall
-from services.alerts.channels import make_channels
-from services.alerts.email_channel import EmailChannel
-from services.alerts.rules_file import read_rules
-from services.alerts.webhook import Webhook
-from services.local.embedded.state_directory import ROOT
-from sinks.postgres.alerting.alert import Severity
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.alerts.alert_rule import Stall
+from tallyweir.services.alerts.channels import make_channels
+from tallyweir.services.alerts.email_channel import EmailChannel
+from tallyweir.services.alerts.rules_file import read_rules
+from tallyweir.services.alerts.webhook import Webhook
+from tallyweir.services.local.embedded.state_directory import ROOT
+from tallyweir.sinks.postgres.alerting.alert import Severity
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _GOOD = """\
 channels:

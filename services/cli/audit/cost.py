@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import AsJson, PipelineName
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import say, say_json, say_table
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import AsJson, PipelineName
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import say, say_json, say_table
 
 if TYPE_CHECKING:
-    from services.operate.cost.estimate import Estimate
-    from services.operate.cost.prices import Prices
-    from services.operate.cost.what_if import WhatIf
-    from sinks.postgres.audit import Usage
+    from tallyweir.services.operate.cost.estimate import Estimate
+    from tallyweir.services.operate.cost.prices import Prices
+    from tallyweir.services.operate.cost.what_if import WhatIf
+    from tallyweir.sinks.postgres.audit import Usage
 
 _OVER_BUDGET = 1
 
@@ -41,10 +41,10 @@ def cost(
     Exit code 1 when at this rate a budget of the file is passed.
     docs/cost.md has the formula of every number.
     """
-    from services.operate.cost.estimate import estimate_cost
-    from services.operate.cost.prices import read_prices
-    from services.operate.cost.what_if import imagine
-    from sinks.postgres import audit
+    from tallyweir.services.operate.cost.estimate import estimate_cost
+    from tallyweir.services.operate.cost.prices import read_prices
+    from tallyweir.services.operate.cost.what_if import imagine
+    from tallyweir.sinks.postgres import audit
 
     span = _span(since)
     known = None if prices is None else read_prices(prices)
@@ -66,7 +66,7 @@ def cost(
 
 
 def _span(written: str) -> timedelta:
-    from sinks.protocol.durations import EXAMPLES, parse_duration
+    from tallyweir.sinks.protocol.durations import EXAMPLES, parse_duration
 
     try:
         return parse_duration(written)
@@ -77,7 +77,7 @@ def _span(written: str) -> timedelta:
 
 def is_over(prices: Prices, estimate: Estimate) -> bool:
     """Return whether the cost exceeds a limit of the budget at this rate."""
-    from services.operate.cost.estimate import shares_of_budget
+    from tallyweir.services.operate.cost.estimate import shares_of_budget
 
     if prices.budget is None:
         return False
@@ -162,7 +162,7 @@ def _say_estimate(
         f"a day and {estimate.per_month:.2f} a month."
     )
     if prices.budget is not None:
-        from services.operate.cost.estimate import shares_of_budget
+        from tallyweir.services.operate.cost.estimate import shares_of_budget
 
         for what, share in shares_of_budget(estimate, prices.budget).items():
             verdict = "OVER" if share > 1 else "within"

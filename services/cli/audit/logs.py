@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import PipelineName
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import say
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import PipelineName
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import say
 
 
 @command("tallyweir logs departures", "tallyweir logs departures --batch 41")
@@ -26,7 +26,7 @@ def logs(
     Each with the batch that it is about, or that was at hand. The home database keeps
     3,000; everything else that a driver says is on its standard error only.
     """
-    from sinks.postgres.records.driver_log import read_driver_log
+    from tallyweir.sinks.postgres.records.driver_log import read_driver_log
 
     name = pipeline_name(pipeline)
     with connected_home("logs") as home:

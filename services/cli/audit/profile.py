@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import PipelineName
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import note, say
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import PipelineName
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import note, say
 
 
 @command(
@@ -35,12 +35,16 @@ def profile(
     """
     import tempfile
 
-    from services.operate.profiling.flame_graph import Stack, draw_flame_graph
-    from services.operate.profiling.found_driver import find_driver
-    from services.operate.profiling.jvm_samples import JvmRecording
-    from services.operate.profiling.python_samples import sample_python
-    from sinks.postgres.audit import read_overview
-    from sinks.postgres.profiles import ProfileKind, TakenProfile, keep_profile
+    from tallyweir.services.operate.profiling.flame_graph import Stack, draw_flame_graph
+    from tallyweir.services.operate.profiling.found_driver import find_driver
+    from tallyweir.services.operate.profiling.jvm_samples import JvmRecording
+    from tallyweir.services.operate.profiling.python_samples import sample_python
+    from tallyweir.sinks.postgres.audit import read_overview
+    from tallyweir.sinks.postgres.profiles import (
+        ProfileKind,
+        TakenProfile,
+        keep_profile,
+    )
 
     name = pipeline_name(pipeline)
     with connected_home("profile") as home:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import AsJson
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import note, say, say_json
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import AsJson
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import note, say, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sinks.postgres.audit import KeptSample
-    from sinks.protocol.samples import SampledRow
+    from tallyweir.sinks.postgres.audit import KeptSample
+    from tallyweir.sinks.protocol.samples import SampledRow
 
 
 @command(
@@ -37,8 +37,8 @@ def samples(
     Kept where the pipeline file has monitor.samples, without what monitor.redact
     names. Exit code 1 when there are none.
     """
-    from services.operate.samples_json import samples_json
-    from sinks.postgres import audit
+    from tallyweir.services.operate.samples_json import samples_json
+    from tallyweir.sinks.postgres import audit
 
     name = pipeline_name(pipeline)
     with connected_home("samples") as home:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import AsJson
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import note, say_json, say_table
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import AsJson
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import note, say_json, say_table
 
 if TYPE_CHECKING:
-    from sinks.postgres.audit import KeyReport
+    from tallyweir.sinks.postgres.audit import KeyReport
 
 
 @command(
@@ -33,7 +33,7 @@ def state(
 
     Exit code 1 when it keeps nothing.
     """
-    from sinks.postgres import audit
+    from tallyweir.sinks.postgres import audit
 
     name = pipeline_name(pipeline)
     with connected_home("state") as home:

@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from services.cli.command import command
-from services.cli.options import AsJson, PipelineName
-from services.cli.pipeline_databases import pipeline_databases
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import note, say, say_json, say_table
-from services.kafka.source_lag import lags_of
-from services.operate.bottleneck_json import bottleneck_json
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.options import AsJson, PipelineName
+from tallyweir.services.cli.pipeline_databases import pipeline_databases
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import note, say, say_json, say_table
+from tallyweir.services.kafka.source_lag import lags_of
+from tallyweir.services.operate.bottleneck_json import bottleneck_json
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 if TYPE_CHECKING:
-    from services.kafka.open_transactions import HeldBack
-    from sinks.diagnosis.bottleneck import Bottleneck
-    from sinks.postgres.audit import (
+    from tallyweir.services.kafka.open_transactions import HeldBack
+    from tallyweir.sinks.diagnosis.bottleneck import Bottleneck
+    from tallyweir.sinks.postgres.audit import (
         CommittedFigures,
         CustomFigures,
         DatabaseStatus,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         PartitionStatus,
         Status,
     )
-    from sinks.postgres.records.pipeline_gauges import KeptGauges
+    from tallyweir.sinks.postgres.records.pipeline_gauges import KeptGauges
 
 #: Number of newest batches whose figures from functions are added up.
 _NEWEST = 100
@@ -48,12 +48,12 @@ def status(
     DRAINED: it has.
     docs/status.md has the formula of every number.
     """
-    from services.kafka.open_transactions import find_held_back
-    from services.operate.gauged import gauges_json
-    from services.process.endpoints import find_endpoints
-    from sinks.postgres import audit
-    from sinks.postgres.records.pipeline_gauges import read_newest_gauges
-    from sinks.postgres.server.connection import connect
+    from tallyweir.services.kafka.open_transactions import find_held_back
+    from tallyweir.services.operate.gauged import gauges_json
+    from tallyweir.services.process.endpoints import find_endpoints
+    from tallyweir.sinks.postgres import audit
+    from tallyweir.sinks.postgres.records.pipeline_gauges import read_newest_gauges
+    from tallyweir.sinks.postgres.server.connection import connect
 
     databases = pipeline_databases(pipeline)
     endpoints = find_endpoints()
@@ -150,7 +150,7 @@ def _held_json(found: HeldBack) -> dict[str, object]:
 def _read_broker(
     bootstrap: str, topics: tuple[str, ...]
 ) -> dict[TopicPartition, BrokerPosition] | None:
-    from services.kafka.topic_log import TopicLog
+    from tallyweir.services.kafka.topic_log import TopicLog
 
     try:
         return TopicLog(bootstrap, *topics).read_positions()

@@ -1,6 +1,7 @@
 """``verify``: checks that the database accounts for every record, once.
 
-``sinks.postgres.audit.verification`` makes the checks; this command prints the receipt.
+``tallyweir.sinks.postgres.audit.verification`` makes the checks; this command prints
+the receipt.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import AsJson, PipelineName
-from services.cli.pipeline_databases import pipeline_databases
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import note, say, say_json, say_table
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import AsJson, PipelineName
+from tallyweir.services.cli.pipeline_databases import pipeline_databases
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import note, say, say_json, say_table
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.rows import TupleRow
 
-    from sinks.postgres.audit import Check, Receipt
+    from tallyweir.sinks.postgres.audit import Check, Receipt
 
 
 #: Most rows that are shown of each part of a replay.
@@ -71,8 +72,8 @@ def verify(
     where nothing differs, and names what it has not looked at; with --json,
     replay.verdict tells the two apart.
     """
-    from services.process.endpoints import find_endpoints
-    from sinks.postgres import audit
+    from tallyweir.services.process.endpoints import find_endpoints
+    from tallyweir.sinks.postgres import audit
 
     if since is not None and not replay:
         raise typer.BadParameter("--since says from where on to --replay.")
@@ -85,7 +86,7 @@ def verify(
             receipt = receipt.with_check(check)
         found = None
         if replay:
-            from sinks.postgres.audit.replay.replay_check import check_replay
+            from tallyweir.sinks.postgres.audit.replay.replay_check import check_replay
 
             found = _replay(pipeline, since)
             receipt = receipt.with_check(check_replay(found))
@@ -102,8 +103,8 @@ def verify(
 
 def keep_receipt(home: Connection[TupleRow], receipt: Receipt) -> None:
     """Keep the receipt for the monitor, if this login may."""
-    from sinks.postgres import audit
-    from sinks.protocol.errors import TallyweirError
+    from tallyweir.sinks.postgres import audit
+    from tallyweir.sinks.protocol.errors import TallyweirError
 
     try:
         audit.note_receipt(home, receipt)
@@ -113,8 +114,8 @@ def keep_receipt(home: Connection[TupleRow], receipt: Receipt) -> None:
 
 
 def _replay(pipeline: str, since: str | None) -> Mapping[str, Any]:
-    from services.operate.replay_process import run_replay
-    from services.process.endpoints import child_environment, find_endpoints
+    from tallyweir.services.operate.replay_process import run_replay
+    from tallyweir.services.process.endpoints import child_environment, find_endpoints
 
     path = Path(pipeline)
     if not path.is_file():
@@ -135,8 +136,8 @@ def _replay(pipeline: str, since: str | None) -> Mapping[str, Any]:
 
 def say_replay(receipt: Mapping[str, Any]) -> None:
     """Print the result of a replay: each part, the rows that differ, the verdict."""
-    from sinks.postgres.audit.replay.replay_check import describe_row
-    from sinks.postgres.audit.replay.replay_receipt import ReplayVerdict
+    from tallyweir.sinks.postgres.audit.replay.replay_check import describe_row
+    from tallyweir.sinks.postgres.audit.replay.replay_receipt import ReplayVerdict
 
     parts = receipt["parts"]
     say_table(
@@ -184,8 +185,8 @@ def say_replay(receipt: Mapping[str, Any]) -> None:
 
 
 def _recount(home: Connection[TupleRow], bootstrap: str, name: str) -> Check:
-    from services.kafka.topic_log import TopicLog
-    from sinks.postgres import audit
+    from tallyweir.services.kafka.topic_log import TopicLog
+    from tallyweir.sinks.postgres import audit
 
     log = TopicLog(bootstrap, *audit.read_source(home, name).topics)
     starts = {

@@ -11,13 +11,13 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import PipelineName
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import say
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import PipelineName
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import say
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _POLL_S = 0.05
 
@@ -42,7 +42,7 @@ def wait_for(
     record; `why` tells what. With --timeout 0 it only looks. Exit code 75 when the
     time is over: the same call may be made again.
     """
-    from sinks.postgres import audit
+    from tallyweir.sinks.postgres import audit
 
     name = pipeline_name(pipeline)
     place = TopicPartition(topic, partition)

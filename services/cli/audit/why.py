@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.options import PipelineName
-from services.cli.pipeline_databases import pipeline_databases
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import say
-from services.kafka.source_lag import lags_of
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.options import PipelineName
+from tallyweir.services.cli.pipeline_databases import pipeline_databases
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import say
+from tallyweir.services.kafka.source_lag import lags_of
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.rows import TupleRow
 
-    from schemas.contract import Contract
-    from sinks.postgres.audit import CatalogHit, Explanation
+    from tallyweir.schemas.contract import Contract
+    from tallyweir.sinks.postgres.audit import CatalogHit, Explanation
 
 
 @command(
@@ -42,11 +42,11 @@ def why(
     Exit code 1 when nothing is known of the ID; it then says what was searched and
     what cannot be known.
     """
-    from services.kafka.open_transactions import find_held_back
-    from services.operate.id_fingerprints import fingerprints_of
-    from services.process.endpoints import find_endpoints
-    from sinks.postgres import audit
-    from sinks.postgres.server.connection import connect
+    from tallyweir.services.kafka.open_transactions import find_held_back
+    from tallyweir.services.operate.id_fingerprints import fingerprints_of
+    from tallyweir.services.process.endpoints import find_endpoints
+    from tallyweir.sinks.postgres import audit
+    from tallyweir.sinks.postgres.server.connection import connect
 
     databases = pipeline_databases(pipeline)
     endpoints = find_endpoints()
@@ -84,8 +84,8 @@ def payload_reader(
     A contract that is a file next to the pipeline file is found only if the user named
     the pipeline file.
     """
-    from schemas.codec import decode
-    from schemas.errors import DecodeError
+    from tallyweir.schemas.codec import decode
+    from tallyweir.schemas.errors import DecodeError
 
     writers = _writers(schemas, pipeline)
     if not writers:
@@ -102,8 +102,8 @@ def payload_reader(
 
 def _writers(schemas: Sequence[str], pipeline: str) -> Mapping[int, Contract]:
     """Load the contracts of the pipeline's events; empty if one is not found."""
-    from schemas.errors import ContractError
-    from schemas.event_contracts import load_event_contracts
+    from tallyweir.schemas.errors import ContractError
+    from tallyweir.schemas.event_contracts import load_event_contracts
 
     path = Path(pipeline)
     try:
@@ -121,8 +121,8 @@ def _say_windows(
     writers: Mapping[int, Contract],
 ) -> None:
     """Print the window rows that an event is in, if Kafka still has it."""
-    from services.operate.event_search import find_event
-    from sinks.postgres import audit
+    from tallyweir.services.operate.event_search import find_event
+    from tallyweir.sinks.postgres import audit
 
     assert hit.batch is not None
     if explanation.id_field is None:
@@ -153,8 +153,8 @@ def readable_text(payload: bytes) -> str | None:
 def _read_broker(
     bootstrap: str, topics: tuple[str, ...]
 ) -> dict[TopicPartition, BrokerPosition] | None:
-    from services.kafka.topic_log import TopicLog
-    from sinks.protocol.errors import TallyweirError
+    from tallyweir.services.kafka.topic_log import TopicLog
+    from tallyweir.sinks.protocol.errors import TallyweirError
 
     try:
         return TopicLog(bootstrap, *topics).read_positions()

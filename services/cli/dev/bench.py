@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from services.cli.options import EndsWithJson
-from services.cli.rendering import example, note, say, say_json, say_table
-from sinks.protocol.errors import FatalError
+from tallyweir.services.cli.options import EndsWithJson
+from tallyweir.services.cli.rendering import example, note, say, say_json, say_table
+from tallyweir.sinks.protocol.errors import FatalError
 
 
 def _drawable(file: Path | None) -> Path | None:
@@ -28,7 +28,7 @@ def _drawable(file: Path | None) -> Path | None:
 
 def _sizes(text: str) -> str:
     """Check that all sizes can be measured."""
-    from services.dev.bench.catalog.id_batches import IDS_MAX, IDS_MIN
+    from tallyweir.services.dev.bench.catalog.id_batches import IDS_MAX, IDS_MIN
 
     for size in text.split(","):
         if not (size.isdecimal() and IDS_MIN <= int(size) <= IDS_MAX):
@@ -224,10 +224,10 @@ def _measure(
     A study is a module with ``measure``, which returns its figures, and if people
     should read them as tables, ``tables``.
     """
-    study = importlib.import_module(f"services.dev.bench.{_STUDIES[command]}")
+    study = importlib.import_module(f"tallyweir.services.dev.bench.{_STUDIES[command]}")
     figures: dict[str, Any] = study.measure(**options, say=note)
     if plot is not None:
-        from services.dev.bench.plots import draw
+        from tallyweir.services.dev.bench.plots import draw
 
         plot.write_text(draw(command, figures), "utf-8")
         note(f"wrote {plot}")

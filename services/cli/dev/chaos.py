@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.options import EndsWithJson
-from services.cli.rendering import note, say, say_json, say_table
-from services.cli.signals import end_once_on_signals
-from sinks.protocol.errors import FatalError
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.options import EndsWithJson
+from tallyweir.services.cli.rendering import note, say, say_json, say_table
+from tallyweir.services.cli.signals import end_once_on_signals
+from tallyweir.sinks.protocol.errors import FatalError
 
 if TYPE_CHECKING:
-    from services.dev.chaos.chaos_report import ChaosReport
+    from tallyweir.services.dev.chaos.chaos_report import ChaosReport
 
 _DATABASES_MAX = 8
 
@@ -55,10 +55,10 @@ def chaos(  # noqa: PLR0913, PLR0917 (the options of a command)
     with repeats, broken ones and aborted transactions, and a reader looks at snapshots.
     Then all is held against what was sent. Exit code 0 only when every invariant holds.
     """
-    from services.dev.chaos.chaos_report import read_git_commit
-    from services.dev.chaos.chaos_run import run_chaos
-    from services.dev.chaos.plan import ChaosOptions, write_plan
-    from services.dev.chaos.workload import count_records
+    from tallyweir.services.dev.chaos.chaos_report import read_git_commit
+    from tallyweir.services.dev.chaos.chaos_run import run_chaos
+    from tallyweir.services.dev.chaos.plan import ChaosOptions, write_plan
+    from tallyweir.services.dev.chaos.workload import count_records
 
     started = time.monotonic()
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.options import EndsWithJson
-from services.cli.rendering import note, say, say_json
-from services.cli.signals import end_once_on_signals
-from sinks.protocol.errors import FatalError
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.options import EndsWithJson
+from tallyweir.services.cli.rendering import note, say, say_json
+from tallyweir.services.cli.signals import end_once_on_signals
+from tallyweir.sinks.protocol.errors import FatalError
 
 if TYPE_CHECKING:
-    from services.dev.chaos.templates.template_report import (
+    from tallyweir.services.dev.chaos.templates.template_report import (
         TemplateOptions,
         TemplateReport,
     )
@@ -53,8 +53,8 @@ def chaos_templates(  # noqa: PLR0913, PLR0917 (the options of a command)
     are killed in mid-batch. Result tables, state, timers, dead letters and outbox must
     be equal. Exit code 0 only when they are, for every template.
     """
-    from services.dev.chaos.chaos_report import read_git_commit
-    from services.dev.chaos.templates.template_report import (
+    from tallyweir.services.dev.chaos.chaos_report import read_git_commit
+    from tallyweir.services.dev.chaos.templates.template_report import (
         TemplateOptions,
         as_markdown,
     )
@@ -93,9 +93,12 @@ def _run(
     keep: bool,
 ) -> list[TemplateReport]:
     """Do one trial after another; print the result of each."""
-    from services.dev.chaos.templates.template_run import kill_template
-    from services.dev.chaos.templates.template_world import template_world
-    from services.local.templates.template import read_template, template_names
+    from tallyweir.services.dev.chaos.templates.template_run import kill_template
+    from tallyweir.services.dev.chaos.templates.template_world import template_world
+    from tallyweir.services.local.templates.template import (
+        read_template,
+        template_names,
+    )
 
     wanted = [read_template(name).name for name in names or template_names()]
     reports = []

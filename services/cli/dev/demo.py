@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
-from services.cli.audit.verify import say_receipt
-from services.cli.command import command
-from services.cli.options import EndsWithJson
-from services.cli.rendering import note, say, say_json, use_rich
-from services.cli.signals import end_once_on_signals
-from sinks.protocol.errors import FatalError
+from tallyweir.services.cli.audit.verify import say_receipt
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.options import EndsWithJson
+from tallyweir.services.cli.rendering import note, say, say_json, use_rich
+from tallyweir.services.cli.signals import end_once_on_signals
+from tallyweir.sinks.protocol.errors import FatalError
 
 if TYPE_CHECKING:
-    from services.dev.demo.demo_progress import DemoProgress
-    from services.dev.demo.demo_world import DemoWorld
-    from services.dev.demo.drill import DrillReport
-    from services.dev.demo.live_screen import LiveScreen
-    from services.dev.demo.scenario import Scenario
-    from sinks.postgres.audit import Receipt
+    from tallyweir.services.dev.demo.demo_progress import DemoProgress
+    from tallyweir.services.dev.demo.demo_world import DemoWorld
+    from tallyweir.services.dev.demo.drill import DrillReport
+    from tallyweir.services.dev.demo.live_screen import LiveScreen
+    from tallyweir.services.dev.demo.scenario import Scenario
+    from tallyweir.sinks.postgres.audit import Receipt
 
 _FLIGHTS_TOTAL = 336_776
 
@@ -59,11 +59,11 @@ def demo(
     With --external the pipeline departures of a system that runs already does the work,
     and nothing is killed. Exit code 0 only when every event is accounted for, once.
     """
-    from services.dev.demo.demo_world import demo_world
-    from services.dev.demo.drill import run_drill
-    from services.dev.demo.external import external_world, send_and_wait
-    from services.dev.demo.independent_checks import verify_results
-    from services.dev.demo.scenario import write_scenario
+    from tallyweir.services.dev.demo.demo_world import demo_world
+    from tallyweir.services.dev.demo.drill import run_drill
+    from tallyweir.services.dev.demo.external import external_world, send_and_wait
+    from tallyweir.services.dev.demo.independent_checks import verify_results
+    from tallyweir.services.dev.demo.scenario import write_scenario
 
     started = time.monotonic()
     end_once_on_signals()
@@ -105,16 +105,16 @@ class _PlainScreen:
 def _screen(scenario: Scenario) -> _PlainScreen | LiveScreen:
     if not use_rich(sys.stderr):
         return _PlainScreen()
-    from services.dev.demo.live_screen import LiveScreen
+    from tallyweir.services.dev.demo.live_screen import LiveScreen
 
     return LiveScreen(scenario.messages)
 
 
 def _say_where(world: DemoWorld, *, keep: bool) -> None:
-    from services.dev.demo.demo_world import PIPELINE
-    from services.dev.demo.ledger import TABLES, Ledger
-    from services.local.embedded.postgres import psql_line
-    from services.process.endpoints import launcher
+    from tallyweir.services.dev.demo.demo_world import PIPELINE
+    from tallyweir.services.dev.demo.ledger import TABLES, Ledger
+    from tallyweir.services.local.embedded.postgres import psql_line
+    from tallyweir.services.process.endpoints import launcher
 
     look = shlex.join(filter(None, ["psql", world.shown_dsn]))
     if world.has_own_servers:

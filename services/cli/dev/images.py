@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.options import EndsWithJson
-from services.cli.rendering import note, say, say_json
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.options import EndsWithJson
+from tallyweir.services.cli.rendering import note, say, say_json
 
 
 @command("tallyweir images", "tallyweir images --stand-ins")
@@ -27,7 +27,7 @@ def images(
     Wheels and jars are fetched first and checked by the hashes of the lock files; the
     builds have no network, and neither has a container anything left to download.
     """
-    from services.dev.images.build import build_images
+    from tallyweir.services.dev.images.build import build_images
 
     built = build_images(uses_stand_ins=stand_ins, tell=note)
     for image in built:

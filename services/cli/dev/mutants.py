@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.rendering import note, say
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.rendering import note, say
 
 
 @command(
@@ -32,11 +32,14 @@ def mutants(
     they begin. Exit code 1 if a test does not notice its mutant, or if a patch does
     not apply any more.
     """
-    from services.cli.dev.suite import temporary_state
-    from services.dev.mutants.mutant import Mutant, choose, read_mutants
-    from services.dev.mutants.trial import try_mutants
-    from services.local.embedded.state_directory import ROOT
-    from services.local.embedded.virtual_environment import DEVELOPMENT_LOCK, install
+    from tallyweir.services.cli.dev.suite import temporary_state
+    from tallyweir.services.dev.mutants.mutant import Mutant, choose, read_mutants
+    from tallyweir.services.dev.mutants.trial import try_mutants
+    from tallyweir.services.local.embedded.state_directory import ROOT
+    from tallyweir.services.local.embedded.virtual_environment import (
+        DEVELOPMENT_LOCK,
+        install,
+    )
 
     install(DEVELOPMENT_LOCK)
     started = time.monotonic()

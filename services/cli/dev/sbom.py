@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.rendering import note, say_table
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.rendering import note, say_table
 
 
 @command("tallyweir sbom", "tallyweir sbom --json-file tallyweir.cdx.json")
@@ -27,11 +27,11 @@ def sbom(
     """
     import tomllib
 
-    from services.dev.sbom.bundled_jars import installed_jars
-    from services.dev.sbom.components import read_components
-    from services.dev.sbom.cyclonedx import cyclonedx
-    from services.dev.sbom.licences import LicenceRules, check_licences
-    from services.local.embedded.state_directory import ROOT
+    from tallyweir.services.dev.sbom.bundled_jars import installed_jars
+    from tallyweir.services.dev.sbom.components import read_components
+    from tallyweir.services.dev.sbom.cyclonedx import cyclonedx
+    from tallyweir.services.dev.sbom.licences import LicenceRules, check_licences
+    from tallyweir.services.local.embedded.state_directory import ROOT
 
     components = read_components(ROOT)
     licences = check_licences(components, LicenceRules.read(ROOT))

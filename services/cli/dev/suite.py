@@ -22,8 +22,8 @@ from typing import Annotated, Never
 
 import typer
 
-from services.cli.command import command
-from services.cli.rendering import note, say
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.rendering import note, say
 
 _PACKAGES = ("schemas", "sinks", "spark_jobs", "services")
 _INTEGRATION = "integration_tests"
@@ -101,14 +101,17 @@ def run_tests(
     answers; what cannot be had is said, and its step is skipped. The images are built
     first.
     """
-    from services.local.embedded.virtual_environment import DEVELOPMENT_LOCK, install
+    from tallyweir.services.local.embedded.virtual_environment import (
+        DEVELOPMENT_LOCK,
+        install,
+    )
 
     install(DEVELOPMENT_LOCK)
     signal.signal(signal.SIGTERM, _end)
     started = time.monotonic()
     arguments = tuple(pytest_arguments or ())
     if matrix:
-        from services.dev.version_matrix import run_matrix
+        from tallyweir.services.dev.version_matrix import run_matrix
 
         raise typer.Exit(0 if run_matrix(arguments, say) else 1)
     if containers:
@@ -225,7 +228,7 @@ def _run(step: Step) -> int:
         with _images():
             return _exit_code(command, os.environ)
     if step.needs_chromium:
-        from services.dev.chromium import why_no_chromium
+        from tallyweir.services.dev.chromium import why_no_chromium
 
         reason = why_no_chromium()
         if reason is not None:
@@ -243,8 +246,8 @@ def _exit_code(command: list[str], environment: Mapping[str, str]) -> int:
 
 @contextmanager
 def _images() -> Iterator[None]:
-    from services.dev.images.build import build_images, registry_answers
-    from services.dev.images.engine import container_engine
+    from tallyweir.services.dev.images.build import build_images, registry_answers
+    from tallyweir.services.dev.images.engine import container_engine
 
     with container_engine() as reason:
         if reason is not None:
@@ -257,13 +260,13 @@ def _images() -> Iterator[None]:
 @contextmanager
 def temporary_state() -> Iterator[dict[str, str]]:
     """Provide an environment for Spark and servers; stop all servers at the end."""
-    from services.local.embedded.kafka import EmbeddedKafka
-    from services.local.embedded.postgres import EmbeddedPostgres
-    from services.local.embedded.state_directory import (
+    from tallyweir.services.local.embedded.kafka import EmbeddedKafka
+    from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+    from tallyweir.services.local.embedded.state_directory import (
         STATE_DIRECTORY_VARIABLE,
         share_fetched,
     )
-    from services.process.endpoints import spark_environment
+    from tallyweir.services.process.endpoints import spark_environment
 
     environment = spark_environment()
     with tempfile.TemporaryDirectory(prefix="tallyweir-test-") as temporary:
@@ -278,7 +281,7 @@ def temporary_state() -> Iterator[dict[str, str]]:
 
 
 def _root() -> Path:
-    from services.local.embedded.state_directory import ROOT
+    from tallyweir.services.local.embedded.state_directory import ROOT
 
     return ROOT
 

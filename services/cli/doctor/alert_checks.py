@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from services.alerts.channel import check_reachable
-from services.alerts.channels import make_channels
-from services.alerts.rules_file import RulesFile, read_rules
-from services.cli.doctor.check import Check
-from sinks.postgres.audit import read_overview
-from sinks.postgres.server.connection import connect
-from sinks.protocol.errors import TallyweirError
+from tallyweir.services.alerts.channel import check_reachable
+from tallyweir.services.alerts.channels import make_channels
+from tallyweir.services.alerts.rules_file import RulesFile, read_rules
+from tallyweir.services.cli.doctor.check import Check
+from tallyweir.sinks.postgres.audit import read_overview
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.errors import TallyweirError
 
 
 def check_rules(path: Path, home_dsn: str | None) -> Iterator[Check]:

@@ -14,25 +14,38 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from services.cli.doctor.alert_checks import check_rules
-from services.cli.doctor.check import Check
-from services.cli.doctor.database_checks import check_database, check_names, read_needs
-from services.local.embedded.jars import JAR_LOCK, locked_jars, verify_jar
-from services.local.embedded.java import find_java, java_version
-from services.local.embedded.servers import embedded_kafka, embedded_postgres
-from services.local.embedded.state_directory import is_checkout, state_directory
-from services.local.embedded.virtual_environment import RUNTIME_LOCK, is_installed
-from services.process.endpoints import (
+from tallyweir.services.cli.doctor.alert_checks import check_rules
+from tallyweir.services.cli.doctor.check import Check
+from tallyweir.services.cli.doctor.database_checks import (
+    check_database,
+    check_names,
+    read_needs,
+)
+from tallyweir.services.local.embedded.jars import JAR_LOCK, locked_jars, verify_jar
+from tallyweir.services.local.embedded.java import find_java, java_version
+from tallyweir.services.local.embedded.servers import embedded_kafka, embedded_postgres
+from tallyweir.services.local.embedded.state_directory import (
+    is_checkout,
+    state_directory,
+)
+from tallyweir.services.local.embedded.virtual_environment import (
+    RUNTIME_LOCK,
+    is_installed,
+)
+from tallyweir.services.process.endpoints import (
     KAFKA_VARIABLE,
     given_home_dsn,
     given_kafka_bootstrap,
     launcher,
 )
-from sinks.kafka_settings import client_config
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.databases import DATABASES_VARIABLE, parse_databases
-from sinks.protocol.errors import TallyweirError
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.databases import (
+    DATABASES_VARIABLE,
+    parse_databases,
+)
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 _KAFKA_TIMEOUT_S = 5.0
 _DISK_FREE_BYTES_MIN = 2 * 1024**3

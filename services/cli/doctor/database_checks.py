@@ -12,11 +12,17 @@ from functools import partial
 import psycopg
 from psycopg.rows import TupleRow
 
-from services.cli.doctor.check import Check
-from services.process.endpoints import launcher, shown_dsn
-from sinks.postgres.audit.status.branch_needs import BranchNeeds, read_branch_needs
-from sinks.postgres.audit.status.branches_in_doubt import HomeClaims, read_claims
-from sinks.postgres.branches.preflight import (
+from tallyweir.services.cli.doctor.check import Check
+from tallyweir.services.process.endpoints import launcher, shown_dsn
+from tallyweir.sinks.postgres.audit.status.branch_needs import (
+    BranchNeeds,
+    read_branch_needs,
+)
+from tallyweir.sinks.postgres.audit.status.branches_in_doubt import (
+    HomeClaims,
+    read_claims,
+)
+from tallyweir.sinks.postgres.branches.preflight import (
     check_distinct,
     check_owner,
     check_pooler,
@@ -27,17 +33,17 @@ from sinks.postgres.branches.preflight import (
     slots_needed,
     try_tables,
 )
-from sinks.postgres.schema.migrations import check_encoding
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.databases import DATABASES_VARIABLE
-from sinks.postgres.tables.foreign_code import hold_table
-from sinks.protocol.errors import (
+from tallyweir.sinks.postgres.schema.migrations import check_encoding
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
+from tallyweir.sinks.postgres.tables.foreign_code import hold_table
+from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     RetryableError,
     TallyweirError,
 )
-from sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 _POSTGRES_TIMEOUT_S = 5
 _POSTGRES_VERSIONS = range(15, 19)
@@ -77,7 +83,7 @@ def check_database(database: str, dsn: str, needs: Needs) -> Iterator[Check]:
     """Check one database; a failed check does not stop the others.
 
     It tries tables with rows that it prepares and rolls back, see
-    ``sinks.postgres.branches.prepare_trial``.
+    ``tallyweir.sinks.postgres.branches.prepare_trial``.
     """
     try:
         with _connect(dsn) as connection:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.rendering import say, say_json, use_rich
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.rendering import say, say_json, use_rich
 
 if TYPE_CHECKING:
-    from services.cli.doctor.check import Check
+    from tallyweir.services.cli.doctor.check import Check
 
 _NAME_WIDTH = 18
 
@@ -38,7 +38,7 @@ def doctor(
     they are understood, name pipelines that there are, and have channels that can be
     reached; it tells nobody. Exit code 0 when all is well, also with warnings, else 1.
     """
-    from services.cli.doctor.checks import all_checks
+    from tallyweir.services.cli.doctor.checks import all_checks
 
     checks = []
     for check in all_checks(alert_rules):

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from services.cli.rendering import example
-from sinks.protocol.batch_run import Disposition
+from tallyweir.services.cli.rendering import example
+from tallyweir.sinks.protocol.batch_run import Disposition
 
 _FLAGS = ("-h", "--help")
 
@@ -78,11 +78,14 @@ def batch(
     The same command again does what is left to do, and nothing when all is done. A
     driver of the pipeline may run meanwhile: it waits for the run and goes on.
     """
-    from services.cli.signals import become
-    from services.process.endpoints import child_environment, resolve_endpoints
+    from tallyweir.services.cli.signals import become
+    from tallyweir.services.process.endpoints import (
+        child_environment,
+        resolve_endpoints,
+    )
 
     environment = child_environment(resolve_endpoints())
-    arguments = ["-m", "spark_jobs.batch", str(pipeline)]
+    arguments = ["-m", "tallyweir.spark_jobs.batch", str(pipeline)]
     arguments += [f"--input={path}" for path in source or ()]
     arguments += [f"--offsets={one}" for one in offsets or ()]
     arguments += [f"--run={run}", f"--disposition={disposition.value}"]

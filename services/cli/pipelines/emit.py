@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.options import EndsWithJson
-from services.cli.rendering import note, say, say_json, use_rich
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.options import EndsWithJson
+from tallyweir.services.cli.rendering import note, say, say_json, use_rich
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from services.cli.pipelines.emitted_records import Supply
-    from services.produce.emit import EmitReport
-    from services.produce.faults import FaultRates
+    from tallyweir.services.cli.pipelines.emitted_records import Supply
+    from tallyweir.services.produce.emit import EmitReport
+    from tallyweir.services.produce.faults import FaultRates
 
 
 _Key = Annotated[
@@ -99,8 +99,8 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
     exactly-once pipeline must make of them.
     """
     # Import here: `--help` of other commands must not wait for the Kafka client.
-    from services.cli.pipelines.emitted_records import choose_supply
-    from services.produce.faults import FaultRates
+    from tallyweir.services.cli.pipelines.emitted_records import choose_supply
+    from tallyweir.services.produce.faults import FaultRates
 
     rates = FaultRates(
         duplicates=duplicates,
@@ -144,15 +144,18 @@ class _Wishes:
 
 
 def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
-    from schemas.contract import load_contract
-    from services.cli.pipelines.emitted_records import until_interrupted
-    from services.kafka.topics import ensure_topic
-    from services.process.endpoints import given_kafka_bootstrap, resolve_endpoints
-    from services.produce.emit import emit as emit_records
-    from services.produce.emit import plan_faults
-    from services.produce.paced_records import PacedRecords
-    from services.produce.producer import EventProducer
-    from services.produce.source_section import read_source_section
+    from tallyweir.schemas.contract import load_contract
+    from tallyweir.services.cli.pipelines.emitted_records import until_interrupted
+    from tallyweir.services.kafka.topics import ensure_topic
+    from tallyweir.services.process.endpoints import (
+        given_kafka_bootstrap,
+        resolve_endpoints,
+    )
+    from tallyweir.services.produce.emit import emit as emit_records
+    from tallyweir.services.produce.emit import plan_faults
+    from tallyweir.services.produce.paced_records import PacedRecords
+    from tallyweir.services.produce.producer import EventProducer
+    from tallyweir.services.produce.source_section import read_source_section
 
     section = read_source_section(supply.pipeline)
     topic = section.choose_topic(wishes.topic)

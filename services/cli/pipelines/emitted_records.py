@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.codec import EventRecord
-from schemas.contract import Contract
-from services.local.datasets.made_up import DATASETS
-from services.local.templates.template import Template, read_template
-from services.produce.paced_records import PacedRecords
-from services.produce.typed_rows import TypedRows
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.schemas.codec import EventRecord
+from tallyweir.schemas.contract import Contract
+from tallyweir.services.local.datasets.made_up import DATASETS
+from tallyweir.services.local.templates.template import Template, read_template
+from tallyweir.services.produce.paced_records import PacedRecords
+from tallyweir.services.produce.typed_rows import TypedRows
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _FORMS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 

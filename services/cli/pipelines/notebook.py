@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.rendering import say
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.rendering import say
 
 _RECORDS = 1_000
 _RECORDS_MAX = 100_000
@@ -80,13 +80,16 @@ def notebook(  # noqa: PLR0913, PLR0917 - each is an option
         raise typer.BadParameter(
             "Give one of --records, --offsets and --input, and none for a directory."
         )
-    from services.notebook.jupyter import (
+    from tallyweir.services.notebook.jupyter import (
         install_jupyter,
         jupyter_command,
         notebook_environment,
     )
-    from services.notebook.notebook_file import write_notebook
-    from services.process.endpoints import child_environment, resolve_endpoints
+    from tallyweir.services.notebook.notebook_file import write_notebook
+    from tallyweir.services.process.endpoints import (
+        child_environment,
+        resolve_endpoints,
+    )
 
     endpoints = resolve_endpoints()
     directory = what if what.is_dir() else output or Path(f"{what.stem}-notebook")
@@ -116,7 +119,13 @@ def notebook(  # noqa: PLR0913, PLR0917 - each is an option
 def _capture(
     pipeline: Path, directory: Path, which: Sequence[str], environment: dict[str, str]
 ) -> None:
-    arguments = [sys.executable, "-m", "spark_jobs.notebook", str(pipeline), *which]
+    arguments = [
+        sys.executable,
+        "-m",
+        "tallyweir.spark_jobs.notebook",
+        str(pipeline),
+        *which,
+    ]
     arguments.append(f"--output={directory}")
     if "--debug" in sys.argv:
         arguments.append("--debug")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import PipelineName, Reason
-from services.cli.rendering import note, say, say_json
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import PipelineName, Reason
+from tallyweir.services.cli.rendering import note, say, say_json
 
 if TYPE_CHECKING:
-    from services.operate.described_version import DescribedFile
-    from sinks.postgres.steering.version_change import Changed
+    from tallyweir.services.operate.described_version import DescribedFile
+    from tallyweir.sinks.postgres.steering.version_change import Changed
 
 _File = Annotated[Path, typer.Argument(help="Pipeline file, as it is to run.")]
 _DryRun = Annotated[
@@ -38,8 +38,8 @@ def plan(file: _File, as_json: _Json = False) -> None:
     Exit code 0: compatible, starting it will do. 1: it needs a migration, which
     `update` does. 78: it cannot follow; each reason names the way out.
     """
-    from services.cli.pipelines.plan_report import say_plan
-    from sinks.postgres import steering
+    from tallyweir.services.cli.pipelines.plan_report import say_plan
+    from tallyweir.sinks.postgres import steering
 
     described = _describe(file)
     with connected_home("plan") as home:
@@ -65,7 +65,7 @@ def update(
     A driver at work is fenced, drops the batch at hand whole, and ends unless it runs
     this very version: start it with the new file.
     """
-    from sinks.postgres import steering
+    from tallyweir.sinks.postgres import steering
 
     described = _describe(file)
     request = steering.ChangeRequest(
@@ -87,8 +87,8 @@ def rollback(
     dry_run: _DryRun = False,
 ) -> None:
     """Let a former version come into force again, with all that is kept since."""
-    from services.cli.pipeline_name import pipeline_name
-    from sinks.postgres import steering
+    from tallyweir.services.cli.pipeline_name import pipeline_name
+    from tallyweir.sinks.postgres import steering
 
     name = pipeline_name(pipeline)
     request = steering.ChangeRequest(pipeline=name, reason=reason, dry_run=dry_run)
@@ -111,10 +111,10 @@ def versions(
     as_json: _Json = False,
 ) -> None:
     """List a pipeline's versions, the newest first: that one is in force."""
-    from services.cli.pipeline_name import pipeline_name
-    from services.cli.pipelines.plan_report import say_versions
-    from services.operate.steering.versions_json import versions_json
-    from sinks.postgres import steering
+    from tallyweir.services.cli.pipeline_name import pipeline_name
+    from tallyweir.services.cli.pipelines.plan_report import say_versions
+    from tallyweir.services.operate.steering.versions_json import versions_json
+    from tallyweir.sinks.postgres import steering
 
     name = pipeline_name(pipeline)
     with connected_home("versions") as home:
@@ -134,8 +134,8 @@ def versions(
 
 
 def _describe(file: Path) -> DescribedFile:
-    from services.operate.described_version import describe_file
-    from services.process.endpoints import child_environment, find_endpoints
+    from tallyweir.services.operate.described_version import describe_file
+    from tallyweir.services.process.endpoints import child_environment, find_endpoints
 
     described = describe_file(file, child_environment(find_endpoints()))
     if isinstance(described, int):
@@ -145,7 +145,7 @@ def _describe(file: Path) -> DescribedFile:
 
 
 def _say_changed(changed: Changed, then: str, *, dry_run: bool) -> None:
-    from services.cli.pipelines.plan_report import say_plan
+    from tallyweir.services.cli.pipelines.plan_report import say_plan
 
     say_plan(changed.plan)
     if dry_run:

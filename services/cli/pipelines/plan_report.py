@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.cli.rendering import say, say_table
-from sinks.postgres.versions.pipeline_versions import PipelineVersion
-from sinks.postgres.versions.version_plan import PlanVerdict, VersionPlan
+from tallyweir.services.cli.rendering import say, say_table
+from tallyweir.sinks.postgres.versions.pipeline_versions import PipelineVersion
+from tallyweir.sinks.postgres.versions.version_plan import PlanVerdict, VersionPlan
 
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
+from tallyweir.services.cli.command import command
 
 
 @command(
@@ -34,13 +34,16 @@ def run(
     next start goes on behind it. A second Ctrl-C does not wait for that batch. Starting
     a pipeline that runs already takes it over.
     """
-    from services.cli.signals import become
-    from services.process.endpoints import child_environment, resolve_endpoints
+    from tallyweir.services.cli.signals import become
+    from tallyweir.services.process.endpoints import (
+        child_environment,
+        resolve_endpoints,
+    )
 
     environment = child_environment(resolve_endpoints())
     if profile is not None:
         environment["TALLYWEIR_PROFILE"] = profile
-    arguments = ["-m", "spark_jobs", str(pipeline)]
+    arguments = ["-m", "tallyweir.spark_jobs", str(pipeline)]
     if once:
         arguments.append("--once")
     if "--debug" in sys.argv:

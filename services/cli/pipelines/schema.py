@@ -6,7 +6,7 @@ import json
 
 import typer
 
-from services.cli.rendering import example, say
+from tallyweir.services.cli.rendering import example, say
 
 
 def register(app: typer.Typer) -> None:
@@ -18,6 +18,6 @@ def register(app: typer.Typer) -> None:
 
 def schema() -> None:
     """Print the JSON Schema of pipeline files, by which an editor checks them."""
-    from schemas.pipeline.file_schema import pipeline_file_schema
+    from tallyweir.schemas.pipeline.file_schema import pipeline_file_schema
 
     say(json.dumps(pipeline_file_schema(), indent=2))

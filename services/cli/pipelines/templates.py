@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.rendering import example, note, say, say_table
+from tallyweir.services.cli.rendering import example, note, say, say_table
 
 if TYPE_CHECKING:
-    from services.local.templates.template import Template
+    from tallyweir.services.local.templates.template import Template
 
 #: Partitions of a topic that ``run`` makes.
 _PARTITIONS = 4
@@ -51,7 +51,10 @@ def register(app: typer.Typer) -> None:
 
 def list_templates() -> None:
     """List the templates."""
-    from services.local.templates.template import read_template, template_names
+    from tallyweir.services.local.templates.template import (
+        read_template,
+        template_names,
+    )
 
     rows = [(name, read_template(name).title) for name in template_names()]
     say_table(("template", "what it does"), rows)
@@ -59,7 +62,10 @@ def list_templates() -> None:
 
 def show(name: _Name, settings: _Set = None) -> None:
     """Show a template's parameters and its pipeline file."""
-    from services.local.templates.template import parse_settings, read_template
+    from tallyweir.services.local.templates.template import (
+        parse_settings,
+        read_template,
+    )
 
     template = read_template(name)
     text = template.render(parse_settings(settings or []))
@@ -83,7 +89,7 @@ def init(
 
     Files that are there already are left alone, which is an error.
     """
-    from services.local.templates.template import read_template
+    from tallyweir.services.local.templates.template import read_template
 
     template = read_template(name)
     for path in _write(template, settings, directory, replace=False):
@@ -102,13 +108,13 @@ def run(
     Its tables of results are made as those of every pipeline. To change it, write it
     out with `templates init` and run the file.
     """
-    from services.cli.pipelines.run import run as run_pipeline
-    from services.kafka.topics import create_if_missing
-    from services.local.embedded.state_directory import state_directory
-    from services.local.templates.lookup_tables import make_tables
-    from services.local.templates.template import read_template
-    from services.process.endpoints import resolve_endpoints
-    from services.produce.source_section import read_source_section
+    from tallyweir.services.cli.pipelines.run import run as run_pipeline
+    from tallyweir.services.kafka.topics import create_if_missing
+    from tallyweir.services.local.embedded.state_directory import state_directory
+    from tallyweir.services.local.templates.lookup_tables import make_tables
+    from tallyweir.services.local.templates.template import read_template
+    from tallyweir.services.process.endpoints import resolve_endpoints
+    from tallyweir.services.produce.source_section import read_source_section
 
     directory = state_directory() / "templates" / name
     template = read_template(name)
@@ -128,8 +134,8 @@ def run(
 def _write(
     template: Template, settings: list[str] | None, directory: Path, *, replace: bool
 ) -> list[Path]:
-    from services.local.templates.template import parse_settings
-    from services.local.templates.written_files import write_files
+    from tallyweir.services.local.templates.template import parse_settings
+    from tallyweir.services.local.templates.written_files import write_files
 
     return write_files(
         directory, template.files(parse_settings(settings or [])), replace=replace

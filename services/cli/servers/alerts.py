@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.home import connected_home
-from services.cli.options import Once
-from services.cli.rendering import example, say, say_json, say_table
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import Once
+from tallyweir.services.cli.rendering import example, say, say_json, say_table
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from services.alerts.rules_file import RulesFile
+    from tallyweir.services.alerts.rules_file import RulesFile
 
 _FAILED = 1
 
@@ -58,14 +58,14 @@ def alerts(
     """
     if context.invoked_subcommand is not None:
         return
-    from services.alerts.alert_metrics import AlertMetrics
-    from services.alerts.channels import make_channels
-    from services.alerts.rules_file import read_rules
-    from services.alerts.service import AlertService
-    from services.process.endpoints import find_endpoints, resolve_endpoints
-    from sinks.metrics_endpoint import serve_metrics
-    from sinks.postgres.schema.migrations import migrate
-    from sinks.process_log import configure_logging
+    from tallyweir.services.alerts.alert_metrics import AlertMetrics
+    from tallyweir.services.alerts.channels import make_channels
+    from tallyweir.services.alerts.rules_file import read_rules
+    from tallyweir.services.alerts.service import AlertService
+    from tallyweir.services.process.endpoints import find_endpoints, resolve_endpoints
+    from tallyweir.sinks.metrics_endpoint import serve_metrics
+    from tallyweir.sinks.postgres.schema.migrations import migrate
+    from tallyweir.sinks.process_log import configure_logging
 
     if rules is None:
         raise typer.BadParameter("name a file of rules", param_hint="--rules")
@@ -109,7 +109,7 @@ def show(
     ] = False,
 ) -> None:
     """Show what fires now, as the alerts service has found it."""
-    from sinks.postgres.alerting.firing import read_firing
+    from tallyweir.sinks.postgres.alerting.firing import read_firing
 
     with connected_home("alerts") as home:
         firing = read_firing(home)
@@ -136,8 +136,8 @@ def show(
 
 
 def _check(asked: RulesFile, home_dsn: str, bootstrap: str) -> None:
-    from services.alerts.observer import Observer
-    from sinks.postgres.server.connection import connect
+    from tallyweir.services.alerts.observer import Observer
+    from tallyweir.sinks.postgres.server.connection import connect
 
     observer = Observer(bootstrap, asked.rules.values())
     with connect(home_dsn, application_name="tallyweir alerts") as home:

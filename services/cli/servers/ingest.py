@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from sinks.host_names import PUBLIC_NAMES_VARIABLE
+from tallyweir.services.cli.command import command
+from tallyweir.sinks.host_names import PUBLIC_NAMES_VARIABLE
 
 
 @command(
@@ -41,15 +41,18 @@ def ingest(
     in the file that TALLYWEIR_INGEST_KEYS_FILE names; see ingest-keys. SIGTERM and
     Ctrl-C drain: what is in flight is answered first. docs/ingest.md has the rest.
     """
-    from services.local.embedded.extras import package_folder
+    from tallyweir.services.local.embedded.extras import package_folder
 
     package_folder("cloudevents")
-    from services.ingest.key_file import KEYS_FILE_VARIABLE, KeyFile
-    from services.ingest.served_topics import read_served_topics
-    from services.ingest.server import serve
-    from services.process.endpoints import given_kafka_bootstrap, resolve_endpoints
-    from sinks.process_log import configure_logging
-    from sinks.protocol.errors import ConfigurationError
+    from tallyweir.services.ingest.key_file import KEYS_FILE_VARIABLE, KeyFile
+    from tallyweir.services.ingest.served_topics import read_served_topics
+    from tallyweir.services.ingest.server import serve
+    from tallyweir.services.process.endpoints import (
+        given_kafka_bootstrap,
+        resolve_endpoints,
+    )
+    from tallyweir.sinks.process_log import configure_logging
+    from tallyweir.sinks.protocol.errors import ConfigurationError
 
     served = read_served_topics(pipelines)
     keys_file = os.environ.get(KEYS_FILE_VARIABLE)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.rendering import note, say
-from services.cli.servers.secret_commands import add_secret_commands
+from tallyweir.services.cli.rendering import note, say
+from tallyweir.services.cli.servers.secret_commands import add_secret_commands
 
 if TYPE_CHECKING:
-    from services.ingest.api_keys import ApiKey
-    from services.process.hashed_secrets import SecretKind
+    from tallyweir.services.ingest.api_keys import ApiKey
+    from tallyweir.services.process.hashed_secrets import SecretKind
 
 _VARIABLE = "TALLYWEIR_INGEST_KEYS_FILE"
 
@@ -62,8 +62,8 @@ def create(
     A producer has two active keys at most: make the second, let the producer change
     over, revoke the first. A running service sees the change within a second.
     """
-    from services.ingest.api_keys import make_key
-    from services.process.hashed_secrets import add_secret
+    from tallyweir.services.ingest.api_keys import make_key
+    from tallyweir.services.process.hashed_secrets import add_secret
 
     key, text = make_key(
         producer=producer,
@@ -77,7 +77,7 @@ def create(
 
 
 def _load_kind() -> SecretKind[ApiKey]:
-    from services.ingest.key_file import API_KEYS
+    from tallyweir.services.ingest.key_file import API_KEYS
 
     return API_KEYS
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.rendering import say
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.rendering import say
 
 if TYPE_CHECKING:
-    from services.kafka.kafka_access import KafkaService
+    from tallyweir.services.kafka.kafka_access import KafkaService
 
 
 @command(
@@ -39,10 +39,13 @@ def kafka_access(
     Comes in as an administrator, by TALLYWEIR_KAFKA_CONFIG. Harmless to repeat; a
     password that has changed in a service's file is changed in Kafka too.
     """
-    from services.kafka.kafka_access import grant_access
-    from services.kafka.topics import ensure_topic
-    from services.process.endpoints import require_kafka_bootstrap
-    from services.produce.source_section import read_outbox_topics, read_source_section
+    from tallyweir.services.kafka.kafka_access import grant_access
+    from tallyweir.services.kafka.topics import ensure_topic
+    from tallyweir.services.process.endpoints import require_kafka_bootstrap
+    from tallyweir.services.produce.source_section import (
+        read_outbox_topics,
+        read_source_section,
+    )
 
     bootstrap = require_kafka_bootstrap()
     users = [_service_and_file(given) for given in user or ()]
@@ -57,7 +60,7 @@ def kafka_access(
 
 
 def _service_and_file(given: str) -> tuple[KafkaService, Path]:
-    from services.kafka.kafka_access import KafkaService
+    from tallyweir.services.kafka.kafka_access import KafkaService
 
     service, separator, path = given.partition("=")
     known = [known.value for known in KafkaService]

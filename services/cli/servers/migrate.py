@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.rendering import say
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.rendering import say
 
 
 @command("tallyweir migrate", "tallyweir migrate --roles")
@@ -26,10 +26,10 @@ def migrate(
     own nothing. docs/security.md says what each role may do. Doing it again changes
     nothing, and after a crash it goes on.
     """
-    from services.process.endpoints import resolve_databases
-    from sinks.postgres.schema import migrations
-    from sinks.postgres.schema.roles import grant_roles
-    from sinks.postgres.server.branch_names import HOME
+    from tallyweir.services.process.endpoints import resolve_databases
+    from tallyweir.sinks.postgres.schema import migrations
+    from tallyweir.sinks.postgres.schema.roles import grant_roles
+    from tallyweir.sinks.postgres.server.branch_names import HOME
 
     for name, dsn in resolve_databases().items():
         if name == HOME:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from sinks.host_names import PUBLIC_NAMES_VARIABLE
+from tallyweir.services.cli.command import command
+from tallyweir.sinks.host_names import PUBLIC_NAMES_VARIABLE
 
 
 @command("tallyweir monitor", "tallyweir monitor --port 8090")
@@ -42,9 +42,9 @@ def monitor(
     the address may look, so it listens on this machine only unless --host says
     otherwise. docs/monitor.md has the formula of every number.
     """
-    from services.monitor.service import serve_monitor
-    from services.process.endpoints import find_endpoints, resolve_acts_dsn
-    from sinks.process_log import configure_logging
+    from tallyweir.services.monitor.service import serve_monitor
+    from tallyweir.services.process.endpoints import find_endpoints, resolve_acts_dsn
+    from tallyweir.sinks.process_log import configure_logging
 
     endpoints = find_endpoints()
     configure_logging()

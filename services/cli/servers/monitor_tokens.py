@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.rendering import note, say
-from services.cli.servers.secret_commands import add_secret_commands
+from tallyweir.services.cli.rendering import note, say
+from tallyweir.services.cli.servers.secret_commands import add_secret_commands
 
 if TYPE_CHECKING:
-    from services.monitor.tokens import PageToken
-    from services.process.hashed_secrets import SecretKind
+    from tallyweir.services.monitor.tokens import PageToken
+    from tallyweir.services.process.hashed_secrets import SecretKind
 
 _VARIABLE = "TALLYWEIR_MONITOR_TOKENS_FILE"
 
@@ -63,8 +63,8 @@ def create(
     ] = None,
 ) -> None:
     """Make a token, and print it: this once, because only its hash is kept."""
-    from services.monitor.tokens import Role, make_token
-    from services.process.hashed_secrets import add_secret
+    from tallyweir.services.monitor.tokens import Role, make_token
+    from tallyweir.services.process.hashed_secrets import add_secret
 
     token, text = make_token(
         name=name,
@@ -77,7 +77,7 @@ def create(
 
 
 def _load_kind() -> SecretKind[PageToken]:
-    from services.monitor.tokens import PAGE_TOKENS
+    from tallyweir.services.monitor.tokens import PAGE_TOKENS
 
     return PAGE_TOKENS
 

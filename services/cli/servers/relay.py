@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.options import Once
-from services.cli.rendering import say
-from services.cli.servers.resolver import seconds_of
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.options import Once
+from tallyweir.services.cli.rendering import say
+from tallyweir.services.cli.servers.resolver import seconds_of
 
 _FAILED = 1
 
@@ -28,12 +28,12 @@ def relay(
     groups tallyweir.PIPELINE. One relay works at a time; another one stands by and
     takes over. With --once the exit code is 1 when something could not be done.
     """
-    from services.process.endpoints import resolve_endpoints
-    from services.relay.relay_metrics import RelayMetrics
-    from services.relay.service import RelayService
-    from sinks.metrics_endpoint import serve_metrics
-    from sinks.postgres.schema.migrations import migrate
-    from sinks.process_log import configure_logging
+    from tallyweir.services.process.endpoints import resolve_endpoints
+    from tallyweir.services.relay.relay_metrics import RelayMetrics
+    from tallyweir.services.relay.service import RelayService
+    from tallyweir.sinks.metrics_endpoint import serve_metrics
+    from tallyweir.sinks.postgres.schema.migrations import migrate
+    from tallyweir.sinks.process_log import configure_logging
 
     every_s = seconds_of(every)
     configure_logging()

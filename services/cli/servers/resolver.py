@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.options import Once
-from services.cli.rendering import say
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.options import Once
+from tallyweir.services.cli.rendering import say
 
 _DURATION = re.compile(r"([1-9][0-9]{0,5}) ?(s|m)")
 _FAILED = 1
@@ -32,11 +32,11 @@ def resolver(
     which do the same for themselves. With --once the exit code is 1 when something
     could not be done.
     """
-    from services.process.endpoints import resolve_databases
-    from services.resolver.resolver_metrics import ResolverMetrics
-    from services.resolver.service import ResolverService
-    from sinks.metrics_endpoint import serve_metrics
-    from sinks.process_log import configure_logging
+    from tallyweir.services.process.endpoints import resolve_databases
+    from tallyweir.services.resolver.resolver_metrics import ResolverMetrics
+    from tallyweir.services.resolver.service import ResolverService
+    from tallyweir.sinks.metrics_endpoint import serve_metrics
+    from tallyweir.sinks.process_log import configure_logging
 
     every_s = seconds_of(every)
     configure_logging()

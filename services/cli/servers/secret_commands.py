@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from services.cli.rendering import example, note, say_table
+from tallyweir.services.cli.rendering import example, note, say_table
 
 if TYPE_CHECKING:
-    from services.process.hashed_secrets import SecretKind
+    from tallyweir.services.process.hashed_secrets import SecretKind
 
 
 def add_secret_commands(  # noqa: PLR0913 - what tells one kind from another
@@ -50,7 +50,7 @@ def add_secret_commands(  # noqa: PLR0913 - what tells one kind from another
         secret_id: str = typer.Argument(metavar="ID", help="As list shows it."),
         file: Path = option,
     ) -> None:
-        from services.process.hashed_secrets import revoke_secret
+        from tallyweir.services.process.hashed_secrets import revoke_secret
 
         revoke_secret(file, load_kind(), secret_id)
         note(f"The {word} {secret_id} is refused from now on.")
@@ -81,7 +81,7 @@ def _list_secrets(
     headings: Sequence[str],
     cells: Callable[[Any], Sequence[str]],
 ) -> None:
-    from services.process.hashed_secrets import read_secrets, utc_now
+    from tallyweir.services.process.hashed_secrets import read_secrets, utc_now
 
     now = utc_now()
     say_table(

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.rendering import say
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.rendering import say
 
 _STATES = {True: "started", False: "runs already"}
 
@@ -18,9 +18,12 @@ def up() -> None:
 
     They stay until `tallyweir down`, listen on 127.0.0.1 only, and keep their data.
     """
-    from services.local.embedded.postgres import psql_line
-    from services.local.embedded.servers import embedded_kafka, embedded_postgres
-    from services.process.endpoints import launcher, shown_dsn
+    from tallyweir.services.local.embedded.postgres import psql_line
+    from tallyweir.services.local.embedded.servers import (
+        embedded_kafka,
+        embedded_postgres,
+    )
+    from tallyweir.services.process.endpoints import launcher, shown_dsn
 
     postgres = embedded_postgres()
     started = postgres.start()
@@ -47,8 +50,11 @@ def down(
     Refused while a driver, or another process of ours, works with them: it would wait
     for them until they are started again.
     """
-    from services.local.embedded.clients import check_unused
-    from services.local.embedded.servers import embedded_kafka, embedded_postgres
+    from tallyweir.services.local.embedded.clients import check_unused
+    from tallyweir.services.local.embedded.servers import (
+        embedded_kafka,
+        embedded_postgres,
+    )
 
     kafka, postgres = embedded_kafka(), embedded_postgres()
     if not force:

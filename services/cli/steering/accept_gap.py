@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.options import PipelineName
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import say
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.options import PipelineName
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import say
 
 if TYPE_CHECKING:
-    from sinks.postgres.audit import RetentionGap
+    from tallyweir.sinks.postgres.audit import RetentionGap
 
 
 @command(
@@ -37,10 +37,10 @@ def accept_gap(
 
     Refused when nothing is lost. The pipeline starts at the log's start afterwards.
     """
-    from services.kafka.topic_log import TopicLog
-    from services.process.endpoints import find_endpoints
-    from sinks.postgres import audit
-    from sinks.postgres.server.connection import connect
+    from tallyweir.services.kafka.topic_log import TopicLog
+    from tallyweir.services.process.endpoints import find_endpoints
+    from tallyweir.sinks.postgres import audit
+    from tallyweir.sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()
     name = pipeline_name(pipeline)

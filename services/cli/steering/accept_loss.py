@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.options import PipelineName
-from services.cli.pipeline_databases import pipeline_databases
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import say
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.options import PipelineName
+from tallyweir.services.cli.pipeline_databases import pipeline_databases
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import say
 
 
 @command(
@@ -37,9 +37,9 @@ def accept_loss(
     Refused when nothing is lost. The next start makes the table again; verify names
     the loss instead of looking for the rows.
     """
-    from services.process.endpoints import find_endpoints
-    from sinks.postgres import steering
-    from sinks.postgres.server.connection import connect
+    from tallyweir.services.process.endpoints import find_endpoints
+    from tallyweir.sinks.postgres import steering
+    from tallyweir.sinks.postgres.server.connection import connect
 
     name, databases = pipeline_name(pipeline), pipeline_databases(pipeline)
     request = steering.ActRequest(

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from services.cli.home import connected_home
-from services.cli.options import DryRun, PipelineName
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say, say_json, say_table
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import DryRun, PipelineName
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import example, say, say_json, say_table
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _APPLICATION = "tallyweir dead-letters"
 
@@ -53,7 +53,7 @@ def list_letters(
     skip: Annotated[int, typer.Option(min=0, help="Leave out so many.")] = 0,
 ) -> None:
     """List dead letters by reason, or 50 of one reason, newest batches first."""
-    from sinks.postgres import audit
+    from tallyweir.sinks.postgres import audit
 
     name = pipeline_name(pipeline)
     with connected_home("dead-letters") as home:
@@ -103,12 +103,15 @@ def show(
     """
     from contextlib import closing
 
-    from services.operate.redrive.letter_report import letter_json, told
-    from services.operate.redrive.record_name import parse_record
-    from services.operate.redrive.source_records import KnownRecord, SourceRecords
-    from services.process.endpoints import find_endpoints
-    from sinks.postgres import audit
-    from sinks.postgres.server.connection import connect
+    from tallyweir.services.operate.redrive.letter_report import letter_json, told
+    from tallyweir.services.operate.redrive.record_name import parse_record
+    from tallyweir.services.operate.redrive.source_records import (
+        KnownRecord,
+        SourceRecords,
+    )
+    from tallyweir.services.process.endpoints import find_endpoints
+    from tallyweir.sinks.postgres import audit
+    from tallyweir.sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     place = parse_record(record)
@@ -156,11 +159,11 @@ def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
     driver reads them like anything else. A dead letter claims no ID, so two copies of
     it count once; docs/dead-letters.md tells what holds without IDs.
     """
-    from services.operate.redrive.record_name import parse_record
-    from services.operate.redrive.redriver import redrive as send_again
-    from services.process.endpoints import find_endpoints
-    from sinks.postgres.server.connection import connect
-    from sinks.postgres.steering import RedriveSelection
+    from tallyweir.services.operate.redrive.record_name import parse_record
+    from tallyweir.services.operate.redrive.redriver import redrive as send_again
+    from tallyweir.services.process.endpoints import find_endpoints
+    from tallyweir.sinks.postgres.server.connection import connect
+    from tallyweir.sinks.postgres.steering import RedriveSelection
 
     name = pipeline_name(pipeline)
     if [group is not None, record is not None, everything].count(True) != 1:

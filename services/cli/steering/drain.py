@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from services.cli.audit.verify import keep_receipt, say_receipt
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import AsJson, DryRun, PipelineName, Reason
-from services.cli.pipeline_databases import pipeline_databases
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import note, say, say_json, say_table
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.services.cli.audit.verify import keep_receipt, say_receipt
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import AsJson, DryRun, PipelineName, Reason
+from tallyweir.services.cli.pipeline_databases import pipeline_databases
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import note, say, say_json, say_table
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.rows import TupleRow
 
-    from sinks.postgres.audit import Receipt
-    from sinks.postgres.ledger.epoch_claims import Drain
-    from sinks.postgres.steering import DrainOutcome
+    from tallyweir.sinks.postgres.audit import Receipt
+    from tallyweir.sinks.postgres.ledger.epoch_claims import Drain
+    from tallyweir.sinks.postgres.steering import DrainOutcome
 
 _POLL_S = 0.2
 #: Seconds after which the command says again what it waits for.
@@ -66,8 +66,8 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
     drain that has not ended. Exit code 75 when the time is over: the same call waits
     on. Exit code 1 when it is drained and not verified.
     """
-    from services.operate.steering.waiting_report import waiting_told
-    from sinks.postgres import audit, steering
+    from tallyweir.services.operate.steering.waiting_report import waiting_told
+    from tallyweir.sinks.postgres import audit, steering
 
     name, databases = pipeline_name(pipeline), pipeline_databases(pipeline)
     request = steering.ActRequest(
@@ -97,7 +97,7 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
 def _await_end(
     home: Connection[TupleRow], name: str, asked: Drain, timeout: float
 ) -> DrainOutcome:
-    from sinks.postgres import steering
+    from tallyweir.sinks.postgres import steering
 
     began = time.monotonic()
     tells_at = began
@@ -129,7 +129,7 @@ def _await_end(
 
 def _waited_for(home: Connection[TupleRow], name: str, asked: Drain) -> str:
     """Return what a drain waits for, as far as this role sees other connections."""
-    from sinks.postgres import audit
+    from tallyweir.sinks.postgres import audit
 
     driver = audit.read_driver(home, name)
     if driver is not None and driver.is_connected:

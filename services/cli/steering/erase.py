@@ -12,11 +12,11 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import PipelineName
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import note, say, say_table
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import PipelineName
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import note, say, say_table
 
 _Where = Annotated[
     tuple[str, str] | None,
@@ -65,8 +65,8 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option
     again. Aggregates of windows stay. A driver at work drops the batch at hand and
     goes on by itself.
     """
-    from services.operate.steering.erasure import erase_events, erasure_told
-    from sinks.postgres import steering
+    from tallyweir.services.operate.steering.erasure import erase_events, erasure_told
+    from tallyweir.sinks.postgres import steering
 
     name = pipeline_name(pipeline)
     act = steering.ActRequest(
@@ -100,7 +100,7 @@ def erasures(
     ] = False,
 ) -> None:
     """List what was erased, or print the receipt that `erase --again` takes."""
-    from sinks.postgres import steering
+    from tallyweir.sinks.postgres import steering
 
     name = pipeline_name(pipeline)
     with connected_home("erasures") as home:

@@ -13,11 +13,11 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import AsJson, DryRun, Reason
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import say, say_json
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import AsJson, DryRun, Reason
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import say, say_json
 
 _Pipeline = Annotated[
     str, typer.Argument(help="Name of the pipeline in front, or its YAML file.")
@@ -45,8 +45,8 @@ def fork(
     The pipeline file of the new one has its name, and the tables that readers know.
     The other pipeline is not stopped.
     """
-    from services.operate.steering.fork_report import fork_told
-    from sinks.postgres import steering
+    from tallyweir.services.operate.steering.fork_report import fork_told
+    from tallyweir.sinks.postgres import steering
 
     request = steering.ActRequest(
         pipeline=pipeline_name(pipeline), kind="fork", reason=reason, dry_run=dry_run
@@ -75,7 +75,7 @@ def diff(
 
     Exit code 1 when an output differs.
     """
-    from sinks.postgres import steering
+    from tallyweir.sinks.postgres import steering
 
     front, shadowing = pipeline_name(pipeline), pipeline_name(new)
     with connected_home("diff") as home:
@@ -108,8 +108,8 @@ def switch(
     Both are fenced by it and go on where they stand, each under its own name. Called
     with the two exchanged, it takes that back.
     """
-    from services.operate.steering.fork_report import switch_told
-    from sinks.postgres import steering
+    from tallyweir.services.operate.steering.fork_report import switch_told
+    from tallyweir.sinks.postgres import steering
 
     front, shadowing = pipeline_name(pipeline), pipeline_name(new)
     request = steering.ActRequest(
@@ -142,8 +142,8 @@ def discard(
     Its shadow tables go and all that is kept of it, but for a note. A pipeline whose
     tables readers find is refused.
     """
-    from services.operate.steering.fork_report import discard_told
-    from sinks.postgres import steering
+    from tallyweir.services.operate.steering.fork_report import discard_told
+    from tallyweir.sinks.postgres import steering
 
     request = steering.ActRequest(
         pipeline=pipeline_name(pipeline),

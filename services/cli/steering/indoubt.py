@@ -14,13 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.options import AsJson
-from services.cli.rendering import example, note, say, say_json
-from sinks.protocol.errors import ConfigurationError, TallyweirError
-from sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts, InDoubtVerdict
+from tallyweir.services.cli.options import AsJson
+from tallyweir.services.cli.rendering import example, note, say, say_json
+from tallyweir.sinks.protocol.errors import ConfigurationError, TallyweirError
+from tallyweir.sinks.protocol.in_doubt import (
+    EpochClaim,
+    GlobalId,
+    InDoubtFacts,
+    InDoubtVerdict,
+)
 
 if TYPE_CHECKING:
-    from sinks.postgres.audit.status.branches_in_doubt import (
+    from tallyweir.sinks.postgres.audit.status.branches_in_doubt import (
         Evidence,
         HomeClaims,
         PreparedBranch,
@@ -77,7 +82,7 @@ def show(
     Looks into the home and each database of TALLYWEIR_DATABASES, changes nothing and
     waits for nothing. A driver at work has branches in doubt for moments.
     """
-    from services.process.endpoints import find_databases
+    from tallyweir.services.process.endpoints import find_databases
 
     found = find_in_doubt(find_databases())
     if as_json:
@@ -106,13 +111,13 @@ def find_in_doubt(databases: Mapping[str, str]) -> Findings:
     Raises:
         TallyweirError: The home database does not answer.
     """
-    from sinks.postgres.audit.status.branches_in_doubt import (
+    from tallyweir.sinks.postgres.audit.status.branches_in_doubt import (
         list_prepared,
         read_claims,
         read_evidence,
     )
-    from sinks.postgres.server.branch_names import HOME
-    from sinks.postgres.server.connection import connect
+    from tallyweir.sinks.postgres.server.branch_names import HOME
+    from tallyweir.sinks.postgres.server.connection import connect
 
     prepared: list[PreparedBranch] = []
     failures: dict[str, TallyweirError] = {}
@@ -155,7 +160,7 @@ def check_may_finish(
         ConfigurationError: ``INDOUBT_DECIDED``, ``INDOUBT_UNDECIDED`` or
             ``INDOUBT_DRIVER_MAY_DECIDE``.
     """
-    from sinks.protocol.in_doubt import decide_in_doubt
+    from tallyweir.sinks.protocol.in_doubt import decide_in_doubt
 
     verdict = decide_in_doubt(gid, facts, at_rest=None)
     if verdict is wanted:
@@ -192,13 +197,18 @@ def check_may_finish(
 
 
 def _finish(text: str, wanted: InDoubtVerdict) -> None:
-    from services.process.endpoints import find_databases
-    from sinks.postgres.audit.status.branches_in_doubt import list_prepared, read_claims
-    from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
-    from sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
-    from sinks.postgres.server.branch_names import HOME
-    from sinks.postgres.server.connection import connect
-    from sinks.postgres.server.database_link import DatabaseLink
+    from tallyweir.services.process.endpoints import find_databases
+    from tallyweir.sinks.postgres.audit.status.branches_in_doubt import (
+        list_prepared,
+        read_claims,
+    )
+    from tallyweir.sinks.postgres.branches.prepared_branches import (
+        PostgresPreparedBranches,
+    )
+    from tallyweir.sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
+    from tallyweir.sinks.postgres.server.branch_names import HOME
+    from tallyweir.sinks.postgres.server.connection import connect
+    from tallyweir.sinks.postgres.server.database_link import DatabaseLink
 
     databases = find_databases()
     name = "tallyweir indoubt"

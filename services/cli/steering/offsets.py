@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.options import AsJson, PipelineName, Reason
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say, say_json, say_table
+from tallyweir.services.cli.options import AsJson, PipelineName, Reason
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import example, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from services.kafka.pipeline_offsets import PartitionOffsets
+    from tallyweir.services.kafka.pipeline_offsets import PartitionOffsets
 
 
 def register(app: typer.Typer) -> None:
@@ -60,8 +60,8 @@ def show(pipeline: PipelineName, as_json: AsJson = False) -> None:
     Headroom is the time until Kafka deletes the next record by retention.ms of the
     topic; with nothing left to read there is no such record.
     """
-    from services.kafka.pipeline_offsets import read_offsets
-    from services.process.endpoints import find_endpoints
+    from tallyweir.services.kafka.pipeline_offsets import read_offsets
+    from tallyweir.services.process.endpoints import find_endpoints
 
     name = pipeline_name(pipeline)
     found = read_offsets(find_endpoints(), name, now=datetime.now(UTC))
@@ -103,13 +103,13 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
     duplicates; dead letters, filtered and expired events get another chance. Refused
     where IDs are not known. A driver at work goes on from there by itself.
     """
-    from services.operate.steering.position_move import (
+    from tallyweir.services.operate.steering.position_move import (
         move_positions,
         move_told,
         parse_target,
     )
-    from services.process.endpoints import find_endpoints
-    from sinks.postgres.server.connection import connect
+    from tallyweir.services.process.endpoints import find_endpoints
+    from tallyweir.sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()
     name = pipeline_name(pipeline)
@@ -153,9 +153,12 @@ def accept_topic(
     under former:ID:TOPIC from now on, in the ledger and in the column kafka_topic of
     the result tables. Refused where no topic has another id than before.
     """
-    from services.operate.steering.position_move import accept_recreated, accepted_told
-    from services.process.endpoints import find_endpoints
-    from sinks.postgres.server.connection import connect
+    from tallyweir.services.operate.steering.position_move import (
+        accept_recreated,
+        accepted_told,
+    )
+    from tallyweir.services.process.endpoints import find_endpoints
+    from tallyweir.sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()
     name = pipeline_name(pipeline)

@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import DryRun, PipelineName
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import say
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import DryRun, PipelineName
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import say
 
 _UNCHANGED = "Nothing was changed (--dry-run)."
 
@@ -33,7 +33,7 @@ def pause(
     A driver at work drops the batch at hand whole and waits; it need not answer.
     What comes meanwhile waits in Kafka: watch its retention.
     """
-    from sinks.postgres import steering
+    from tallyweir.sinks.postgres import steering
 
     name = pipeline_name(pipeline)
     with connected_home("pause") as home:
@@ -50,7 +50,7 @@ def pause(
 @command("tallyweir resume departures")
 def resume(pipeline: PipelineName, dry_run: DryRun = False) -> None:
     """End a pause, or call off a drain: a driver that waits goes on within seconds."""
-    from sinks.postgres import steering
+    from tallyweir.sinks.postgres import steering
 
     name = pipeline_name(pipeline)
     with connected_home("resume") as home:

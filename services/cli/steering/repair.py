@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import AsJson, PipelineName
-from services.cli.pipeline_databases import pipeline_databases
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import say, say_json, say_table
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import AsJson, PipelineName
+from tallyweir.services.cli.pipeline_databases import pipeline_databases
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import say, say_json, say_table
 
 if TYPE_CHECKING:
-    from sinks.postgres.audit.repair import BranchEntry, Disagreement
-    from sinks.postgres.audit.repair_steps import RepairStep
+    from tallyweir.sinks.postgres.audit.repair import BranchEntry, Disagreement
+    from tallyweir.sinks.postgres.audit.repair_steps import RepairStep
 
 _DISAGREES = 1
 
@@ -37,8 +37,8 @@ def repair(
     one database. It only reads and prints: a person decides and does the steps. Exit
     code 1 when something disagrees.
     """
-    from sinks.postgres.audit.repair import find_disagreement
-    from sinks.postgres.audit.repair_steps import repair_steps
+    from tallyweir.sinks.postgres.audit.repair import find_disagreement
+    from tallyweir.sinks.postgres.audit.repair_steps import repair_steps
 
     if not plan:
         raise typer.BadParameter(

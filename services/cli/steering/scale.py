@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.cli.command import command
-from services.cli.home import connected_home
-from services.cli.options import AsJson, DryRun, PipelineName
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import say, say_json, say_table
-from sinks.scaling.bounds import NOT_SCALED
+from tallyweir.services.cli.command import command
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import AsJson, DryRun, PipelineName
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import say, say_json, say_table
+from tallyweir.sinks.scaling.bounds import NOT_SCALED
 
 if TYPE_CHECKING:
-    from sinks.postgres.audit import RecordedDecision, Scaling
+    from tallyweir.sinks.postgres.audit import RecordedDecision, Scaling
 
 
 @command(
@@ -57,12 +57,12 @@ def scale(  # noqa: PLR0913 - its options
     steered on a cluster, the batch size everywhere; what has no bounds is left alone.
     docs/scaling.md has the rules and the formula of every number.
     """
-    from services.operate.steering.scaling_bounds import (
+    from tallyweir.services.operate.steering.scaling_bounds import (
         bounds_told,
         change_bounds,
         parse_bounds,
     )
-    from sinks.postgres import audit
+    from tallyweir.sinks.postgres import audit
 
     wanted = parse_bounds(
         executors=(min_executors, max_executors),

@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
-from services.cli.home import connected_home
-from services.cli.options import AsJson, DryRun, PipelineName, Reason
-from services.cli.pipeline_name import pipeline_name
-from services.cli.rendering import example, say, say_json, say_table
+from tallyweir.services.cli.home import connected_home
+from tallyweir.services.cli.options import AsJson, DryRun, PipelineName, Reason
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.rendering import example, say, say_json, say_table
 
 _Name = Annotated[str, typer.Argument(help="Name of the snapshot.")]
 _UNCHANGED = "Nothing was changed (--dry-run)."
@@ -64,7 +64,7 @@ def take(
 
     While a snapshot is there, the seen IDs that it needs are not forgotten.
     """
-    from sinks.postgres import steering
+    from tallyweir.sinks.postgres import steering
 
     known = pipeline_name(pipeline)
     with connected_home("snapshot") as home:
@@ -81,7 +81,7 @@ def take(
 
 def list_all(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """List the snapshots of a pipeline, the oldest batch first."""
-    from sinks.postgres import steering
+    from tallyweir.sinks.postgres import steering
 
     known = pipeline_name(pipeline)
     with connected_home("snapshot") as home:
@@ -105,7 +105,7 @@ def list_all(pipeline: PipelineName, as_json: AsJson = False) -> None:
 
 def drop(pipeline: PipelineName, name: _Name, dry_run: DryRun = False) -> None:
     """Forget a snapshot, and with the driver's next start the IDs kept for it."""
-    from sinks.postgres import steering
+    from tallyweir.sinks.postgres import steering
 
     known = pipeline_name(pipeline)
     with connected_home("snapshot") as home:
@@ -130,12 +130,12 @@ def restore(
     Refused if Kafka does not hold it any more. A driver at work goes on from there by
     itself. What the relay has sent stays sent: it is sent again under the same IDs.
     """
-    from services.operate.steering.snapshot_restore import (
+    from tallyweir.services.operate.steering.snapshot_restore import (
         restore_snapshot,
         restored_told,
     )
-    from services.process.endpoints import find_endpoints
-    from sinks.postgres.server.connection import connect
+    from tallyweir.services.process.endpoints import find_endpoints
+    from tallyweir.sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()
     known = pipeline_name(pipeline)

@@ -1,7 +1,7 @@
 """Prints every command with its arguments and options, as ``surface.txt`` keeps them.
 
-``python -m services.cli.tests.surface > services/cli/tests/surface.txt`` after a change
-that users are told of.
+``python -m tallyweir.services.cli.tests.surface > services/cli/tests/surface.txt``
+after a change that users are told of.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from services.cli.app import build_app
+from tallyweir.services.cli.app import build_app
 
 
 def surface() -> str:

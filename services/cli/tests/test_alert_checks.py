@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.doctor.alert_checks import check_rules
-from services.cli.doctor.check import Check
+from tallyweir.services.cli.doctor.alert_checks import check_rules
+from tallyweir.services.cli.doctor.check import Check
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from services.cli import app as command_line
-from sinks.protocol.errors import FencedError
+from tallyweir.services.cli import app as command_line
+from tallyweir.sinks.protocol.errors import FencedError
 
 
 def commands() -> list[str]:
@@ -32,7 +32,7 @@ def test_loading_all_commands_imports_nothing_heavy() -> None:
     import subprocess
 
     program = (
-        "import sys; from services.cli.app import build_app; build_app(); "
+        "import sys; from tallyweir.services.cli.app import build_app; build_app(); "
         "print(*{'psycopg', 'confluent_kafka', 'pyarrow', 'numpy', 'fastavro', "
         "'pyspark', 'pydantic', 'rich'} & set(sys.modules))"
     )

@@ -8,19 +8,24 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from services.cli.audit.status import status_json
-from services.cli.audit.why import payload_reader
-from services.cli.pipeline_databases import pipeline_databases
-from services.cli.pipeline_name import pipeline_name
-from services.kafka.source_lag import lags_of
-from services.operate.id_fingerprints import fingerprints_of
-from sinks.postgres.audit import PartitionClockState, PartitionStatus, Status, Totals
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition, StoredPosition
-from sinks.seen_ids.fingerprint import fingerprint
-from sinks.seen_ids.id_hash import to_bytes
+from tallyweir.services.cli.audit.status import status_json
+from tallyweir.services.cli.audit.why import payload_reader
+from tallyweir.services.cli.pipeline_databases import pipeline_databases
+from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.kafka.source_lag import lags_of
+from tallyweir.services.operate.id_fingerprints import fingerprints_of
+from tallyweir.sinks.postgres.audit import (
+    PartitionClockState,
+    PartitionStatus,
+    Status,
+    Totals,
+)
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition, StoredPosition
+from tallyweir.sinks.seen_ids.fingerprint import fingerprint
+from tallyweir.sinks.seen_ids.id_hash import to_bytes
 
 _KEY = bytes(range(16))
 _READ = TopicPartition("orders", 0)

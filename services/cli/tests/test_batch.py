@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 from typer.testing import CliRunner
 
-from services.cli import signals
-from services.cli.app import build_app
-from services.process import endpoints
+from tallyweir.services.cli import signals
+from tallyweir.services.cli.app import build_app
+from tallyweir.services.process import endpoints
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_each_file_is_an_input(
     done = CliRunner().invoke(build_app(), ["batch", *typed.split()])
     assert 0 == done.exit_code, done.output
     (arguments,) = started
-    assert ["-m", "spark_jobs.batch", "p.yaml"] == arguments[:3]
+    assert ["-m", "tallyweir.spark_jobs.batch", "p.yaml"] == arguments[:3]
     assert [f"--input={one}.csv" for one in inputs] == [
         one for one in arguments if one.startswith("--input")
     ]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from services.cli.app import build_app
-from services.ingest.key_file import KeyFile
-from services.process.hashed_secrets import utc_now
-from services.process.refusals import RefusedError
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.cli.app import build_app
+from tallyweir.services.ingest.key_file import KeyFile
+from tallyweir.services.process.hashed_secrets import utc_now
+from tallyweir.services.process.refusals import RefusedError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 def run(file: Path, *arguments: str) -> Result:

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 from psycopg import sql
 
-from services.cli.pipelines.plan_report import say_plan, say_versions
-from services.operate.steering.versions_json import versions_json
-from sinks.postgres.versions.pipeline_versions import PipelineVersion
-from sinks.postgres.versions.version_plan import (
+from tallyweir.services.cli.pipelines.plan_report import say_plan, say_versions
+from tallyweir.services.operate.steering.versions_json import versions_json
+from tallyweir.sinks.postgres.versions.pipeline_versions import PipelineVersion
+from tallyweir.sinks.postgres.versions.version_plan import (
     Change,
     Finding,
     PlannedFate,

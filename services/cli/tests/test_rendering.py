@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.cli.rendering import render_error
-from sinks.protocol.errors import (
+from tallyweir.services.cli.rendering import render_error
+from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     FatalError,
     FencedError,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.dev.suite import choose_steps, container_step
+from tallyweir.services.cli.dev.suite import choose_steps, container_step
 
 _ROOT = Path(__file__).parents[3]
 _MARKER = "mark." + "long"
@@ -106,7 +106,15 @@ def test_a_named_path_replaces_the_default_ones() -> None:
 )
 def test_a_selection_without_tests_fails(selection: tuple[str, ...]) -> None:
     """Of two paths one may not exist, which pytest on several cores passes over."""
-    command = (sys.executable, "-m", "services.cli", "test", "--unit", "--", *selection)
+    command = (
+        sys.executable,
+        "-m",
+        "tallyweir.services.cli",
+        "test",
+        "--unit",
+        "--",
+        *selection,
+    )
     ended = subprocess.run(
         command, cwd=_ROOT, capture_output=True, text=True, check=False
     )

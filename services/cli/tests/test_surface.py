@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from services.cli.tests.surface import surface
+from tallyweir.services.cli.tests.surface import surface
 
 
 def test_commands_and_their_options_are_those_that_users_were_told_of() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from services.dev.bench.world.bench_world import (
+from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
     BenchPipeline,
@@ -24,20 +24,32 @@ from services.dev.bench.world.bench_world import (
     produce_rounds,
     run_timeout_s,
 )
-from services.dev.bench.world.driver_phases import Phases, phases_between, read_phases
-from services.dev.bench.world.driver_run import (
+from tallyweir.services.dev.bench.world.driver_phases import (
+    Phases,
+    phases_between,
+    read_phases,
+)
+from tallyweir.services.dev.bench.world.driver_run import (
     await_events,
     read_batches,
     running_driver,
 )
-from services.dev.bench.world.measured_processes import SERVERS, processes_of
-from services.dev.bench.world.rates import Rates, check_verified, rates_of, warm_up
-from services.dev.bench.world.server_bytes import read_log_bytes
-from services.dev.bench.world.spark_event_log import keep_event_log, read_shuffled_bytes
-from services.local.embedded.daemon import free_port
-from services.process.driver_process import DriverProcess
-from services.process.endpoints import Endpoints
-from sinks.metrics_endpoint import PORT_VARIABLE
+from tallyweir.services.dev.bench.world.measured_processes import SERVERS, processes_of
+from tallyweir.services.dev.bench.world.rates import (
+    Rates,
+    check_verified,
+    rates_of,
+    warm_up,
+)
+from tallyweir.services.dev.bench.world.server_bytes import read_log_bytes
+from tallyweir.services.dev.bench.world.spark_event_log import (
+    keep_event_log,
+    read_shuffled_bytes,
+)
+from tallyweir.services.local.embedded.daemon import free_port
+from tallyweir.services.process.driver_process import DriverProcess
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.sinks.metrics_endpoint import PORT_VARIABLE
 
 _ROUNDS = 4
 _BATCHES_PER_ROUND = 4

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from services.dev.bench.peers.flink_peer import (
+from tallyweir.services.dev.bench.peers.flink_peer import (
     FlinkDeduplication,
     check_java_compiler,
     run_flink_peer,
 )
-from services.dev.bench.world.bench_world import (
+from tallyweir.services.dev.bench.world.bench_world import (
     PAGE_VIEWS,
     bench_servers,
     count_rows_in,
@@ -23,7 +23,7 @@ from services.dev.bench.world.bench_world import (
     produce_rounds,
     varied,
 )
-from services.dev.bench.world.rates import (
+from tallyweir.services.dev.bench.world.rates import (
     Rates,
     check_verified,
     measure_driver,
@@ -31,7 +31,7 @@ from services.dev.bench.world.rates import (
     warm_up,
     wrong_result,
 )
-from services.process.endpoints import Endpoints
+from tallyweir.services.process.endpoints import Endpoints
 
 _WITH_IDS = "exactly_once"
 _WITHOUT_IDS = "exactly_once_without_ids"

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from psycopg import sql
 
-from services.dev.bench.peers.spark_peer import PeerQuery, run_spark_peer
-from services.dev.bench.world.bench_world import (
+from tallyweir.services.dev.bench.peers.spark_peer import PeerQuery, run_spark_peer
+from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     JOINS,
     LEFT_TOPIC,
@@ -19,13 +19,13 @@ from services.dev.bench.world.bench_world import (
     checkpoint,
     produce_rounds,
 )
-from services.dev.bench.world.rates import (
+from tallyweir.services.dev.bench.world.rates import (
     measure_driver,
     rates_of,
     warm_up,
     wrong_result,
 )
-from sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.connection import connect
 
 PEER = (
     "Spark dropDuplicatesWithinWatermark and stream-stream join (RocksDB) + JDBC "

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from psycopg import sql
 
-from services.dev.bench.world.bench_world import (
+from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
     PARTITIONS,
@@ -27,13 +27,13 @@ from services.dev.bench.world.bench_world import (
     bench_servers,
     produce_page_views,
 )
-from services.dev.bench.world.driver_run import await_events, running_driver
-from services.dev.bench.world.rates import check_verified, wrong_result
-from services.kafka.topics import ensure_topic
-from services.local.datasets.page_views import read_page_views
-from services.process.endpoints import Endpoints
-from services.produce.producer import Delivery, EventProducer
-from sinks.postgres.server.connection import connect
+from tallyweir.services.dev.bench.world.driver_run import await_events, running_driver
+from tallyweir.services.dev.bench.world.rates import check_verified, wrong_result
+from tallyweir.services.kafka.topics import ensure_topic
+from tallyweir.services.local.datasets.page_views import read_page_views
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.services.produce.producer import Delivery, EventProducer
+from tallyweir.sinks.postgres.server.connection import connect
 
 _WARM_UP_EVENTS = 300_000
 _WARM_UP_TIMEOUT_S = 180.0

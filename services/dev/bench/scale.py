@@ -18,9 +18,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from services.dev.bench.cost import measure_run
-from services.dev.bench.windows import check_counts, read_state
-from services.dev.bench.world.bench_world import (
+from tallyweir.services.dev.bench.cost import measure_run
+from tallyweir.services.dev.bench.windows import check_counts, read_state
+from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
     WINDOWS,
@@ -32,12 +32,12 @@ from services.dev.bench.world.bench_world import (
     produce_page_views,
     varied,
 )
-from services.dev.bench.world.rates import check_rows, check_verified, warm_up
-from services.local.datasets.page_views import USERS
-from services.local.embedded.postgres import EmbeddedPostgres
-from services.local.embedded.state_directory import state_directory
-from services.process.endpoints import Endpoints
-from sinks.postgres.server.branch_names import HOME
+from tallyweir.services.dev.bench.world.rates import check_rows, check_verified, warm_up
+from tallyweir.services.local.datasets.page_views import USERS
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.services.local.embedded.state_directory import state_directory
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.sinks.postgres.server.branch_names import HOME
 
 _ROUNDS = 2
 #: Bytes of a page view without padding.

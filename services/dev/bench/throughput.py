@@ -18,14 +18,14 @@ from statistics import median
 
 import psycopg
 
-from services.dev.bench.peers.flink_peer import (
+from tallyweir.services.dev.bench.peers.flink_peer import (
     FlinkDeduplication,
     check_java_compiler,
     run_flink_peer,
 )
-from services.dev.bench.peers.quix_peer import install_quix, run_quix_peer
-from services.dev.bench.peers.spark_peer import PeerQuery, run_spark_peer
-from services.dev.bench.world.bench_world import (
+from tallyweir.services.dev.bench.peers.quix_peer import install_quix, run_quix_peer
+from tallyweir.services.dev.bench.peers.spark_peer import PeerQuery, run_spark_peer
+from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
     BenchPipeline,
@@ -35,8 +35,8 @@ from services.dev.bench.world.bench_world import (
     produce_rounds,
     varied,
 )
-from services.dev.bench.world.driver_run import MeasuredBatch
-from services.dev.bench.world.rates import (
+from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
+from tallyweir.services.dev.bench.world.rates import (
     Rates,
     check_verified,
     measure_driver,
@@ -44,8 +44,8 @@ from services.dev.bench.world.rates import (
     warm_up,
     wrong_result,
 )
-from services.process.endpoints import Endpoints
-from sinks.postgres.server.connection import connect
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.sinks.postgres.server.connection import connect
 
 _ROUNDS = 4
 _RUNS = 3

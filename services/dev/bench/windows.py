@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from services.dev.bench.peers.spark_peer import PeerQuery, run_spark_peer
-from services.dev.bench.world.bench_world import (
+from tallyweir.services.dev.bench.peers.spark_peer import PeerQuery, run_spark_peer
+from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     WINDOWS,
     BenchPipeline,
@@ -22,11 +22,16 @@ from services.dev.bench.world.bench_world import (
     produce_rounds,
     run_timeout_s,
 )
-from services.dev.bench.world.driver_run import await_events, running_driver
-from services.dev.bench.world.rates import Rates, rates_of, warm_up, wrong_result
-from services.process.endpoints import Endpoints
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.naming import state_table
+from tallyweir.services.dev.bench.world.driver_run import await_events, running_driver
+from tallyweir.services.dev.bench.world.rates import (
+    Rates,
+    rates_of,
+    warm_up,
+    wrong_result,
+)
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import state_table
 
 PEER = (
     "Spark dropDuplicatesWithinWatermark and window counts (RocksDB), complete windows "

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.dev.chaos.nemesis import Harm
-from services.dev.chaos.plan import ChaosPlan, count_kinds
-from services.dev.chaos.verdict import Recovery, has_failed
-from services.local.embedded.state_directory import ROOT
-from sinks.postgres.audit import Check, Verdict
+from tallyweir.services.dev.chaos.nemesis import Harm
+from tallyweir.services.dev.chaos.plan import ChaosPlan, count_kinds
+from tallyweir.services.dev.chaos.verdict import Recovery, has_failed
+from tallyweir.services.local.embedded.state_directory import ROOT
+from tallyweir.sinks.postgres.audit import Check, Verdict
 
 _VIOLATIONS_TOLD = 5
 

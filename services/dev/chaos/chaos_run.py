@@ -9,20 +9,29 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from schemas.contract import load_contract
-from services.dev.chaos.chaos_report import ChaosReport, read_git_commit
-from services.dev.chaos.chaos_world import PIPELINE, TOPIC, ChaosWorld, chaos_world
-from services.dev.chaos.check_ledger import Witnesses
-from services.dev.chaos.gate import Gate
-from services.dev.chaos.nemesis import Nemesis
-from services.dev.chaos.observed_run import Connections, observe, read_prepared
-from services.dev.chaos.plan import HOME, ChaosOptions, ChaosPlan, write_plan
-from services.dev.chaos.self_test import as_violations, run_self_test
-from services.dev.chaos.sender import Sender, SharedTransactions
-from services.dev.chaos.sent_log import SentLog
-from services.dev.chaos.snapshot_reader import SnapshotReader
-from services.dev.chaos.supervisor import PATIENCE_S, Supervisor
-from services.dev.chaos.verdict import (
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.dev.chaos.chaos_report import ChaosReport, read_git_commit
+from tallyweir.services.dev.chaos.chaos_world import (
+    PIPELINE,
+    TOPIC,
+    ChaosWorld,
+    chaos_world,
+)
+from tallyweir.services.dev.chaos.check_ledger import Witnesses
+from tallyweir.services.dev.chaos.gate import Gate
+from tallyweir.services.dev.chaos.nemesis import Nemesis
+from tallyweir.services.dev.chaos.observed_run import (
+    Connections,
+    observe,
+    read_prepared,
+)
+from tallyweir.services.dev.chaos.plan import HOME, ChaosOptions, ChaosPlan, write_plan
+from tallyweir.services.dev.chaos.self_test import as_violations, run_self_test
+from tallyweir.services.dev.chaos.sender import Sender, SharedTransactions
+from tallyweir.services.dev.chaos.sent_log import SentLog
+from tallyweir.services.dev.chaos.snapshot_reader import SnapshotReader
+from tallyweir.services.dev.chaos.supervisor import PATIENCE_S, Supervisor
+from tallyweir.services.dev.chaos.verdict import (
     has_failed,
     judge_driver_ends,
     judge_prepared,
@@ -34,17 +43,17 @@ from services.dev.chaos.verdict import (
     measure_recovery,
     outside_of_chaos,
 )
-from services.dev.chaos.workload import RecordKind, Workload, count_records
-from services.kafka.topic_log import TopicLog
-from services.operate.replay_process import run_replay
-from sinks.postgres.audit import Check, Receipt, verify
-from sinks.postgres.audit.receipt import judge
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import FatalError
-from sinks.protocol.offsets import OffsetRange
+from tallyweir.services.dev.chaos.workload import RecordKind, Workload, count_records
+from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.services.operate.replay_process import run_replay
+from tallyweir.sinks.postgres.audit import Check, Receipt, verify
+from tallyweir.sinks.postgres.audit.receipt import judge
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.protocol.offsets import OffsetRange
 
-_SQL = load_statements("services.dev.chaos", "snapshot.sql")
+_SQL = load_statements("tallyweir.services.dev.chaos", "snapshot.sql")
 
 #: Two, so that their transactions interleave in the partitions.
 _SENDERS = 2

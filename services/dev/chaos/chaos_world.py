@@ -19,21 +19,21 @@ from typing import Any
 
 import psycopg
 
-from services.dev.chaos.plan import HOME, ChaosPlan
-from services.dev.chaos.wire_proxy import WireProxy, wire_proxy
-from services.dev.chaos.workload import PARTITIONS, SPAN_US
-from services.dev.cleared_directory import cleared_directory
-from services.kafka.topics import ensure_topic
-from services.local.embedded.kafka import EmbeddedKafka
-from services.local.embedded.postgres import EmbeddedPostgres
-from services.local.embedded.state_directory import (
+from tallyweir.services.dev.chaos.plan import HOME, ChaosPlan
+from tallyweir.services.dev.chaos.wire_proxy import WireProxy, wire_proxy
+from tallyweir.services.dev.chaos.workload import PARTITIONS, SPAN_US
+from tallyweir.services.dev.cleared_directory import cleared_directory
+from tallyweir.services.kafka.topics import ensure_topic
+from tallyweir.services.local.embedded.kafka import EmbeddedKafka
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     empty_directory,
 )
-from services.process.endpoints import Endpoints, child_environment
-from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.server.connection import pin
-from sinks.postgres.server.databases import DATABASES_VARIABLE
+from tallyweir.services.process.endpoints import Endpoints, child_environment
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.server.connection import pin
+from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
 
 PIPELINE = "chaos"
 TOPIC = "chaos-events"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from services.dev.chaos.check_ledger import RangeFinder
-from services.dev.chaos.observed_run import ObservedRun
-from services.dev.chaos.plan import HOME
-from sinks.postgres.audit import Check
-from sinks.postgres.audit.receipt import judge, not_applicable
+from tallyweir.services.dev.chaos.check_ledger import RangeFinder
+from tallyweir.services.dev.chaos.observed_run import ObservedRun
+from tallyweir.services.dev.chaos.plan import HOME
+from tallyweir.sinks.postgres.audit import Check
+from tallyweir.sinks.postgres.audit.receipt import judge, not_applicable
 
 
 def check_branches(found: ObservedRun) -> tuple[Check, ...]:

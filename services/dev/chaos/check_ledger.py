@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from services.dev.chaos.check_records import Sent
-from services.dev.chaos.observed_run import LedgerRange, ObservedRun
-from services.dev.chaos.sent_log import Place
-from services.dev.chaos.snapshots import SeenBatch
-from services.dev.chaos.supervisor import PublishedBatch
-from sinks.postgres.audit import Check
-from sinks.postgres.audit.receipt import judge
+from tallyweir.services.dev.chaos.check_records import Sent
+from tallyweir.services.dev.chaos.observed_run import LedgerRange, ObservedRun
+from tallyweir.services.dev.chaos.sent_log import Place
+from tallyweir.services.dev.chaos.snapshots import SeenBatch
+from tallyweir.services.dev.chaos.supervisor import PublishedBatch
+from tallyweir.sinks.postgres.audit import Check
+from tallyweir.sinks.postgres.audit.receipt import judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from services.dev.chaos.observed_run import ObservedRun
-from services.dev.chaos.sent_log import Place, SentRecord
-from services.dev.chaos.workload import GOOD, RecordKind
-from sinks.postgres.audit import Check
-from sinks.postgres.audit.receipt import judge
+from tallyweir.services.dev.chaos.observed_run import ObservedRun
+from tallyweir.services.dev.chaos.sent_log import Place, SentRecord
+from tallyweir.services.dev.chaos.workload import GOOD, RecordKind
+from tallyweir.sinks.postgres.audit import Check
+from tallyweir.sinks.postgres.audit.receipt import judge
 
 Sent = Mapping[Place, SentRecord]
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 
-from services.dev.chaos.check_records import Sent
-from services.dev.chaos.observed_run import ObservedRun, WindowKey, WindowTotals
-from services.dev.chaos.workload import GOOD
-from sinks.postgres.audit import Check
-from sinks.postgres.audit.receipt import judge
+from tallyweir.services.dev.chaos.check_records import Sent
+from tallyweir.services.dev.chaos.observed_run import (
+    ObservedRun,
+    WindowKey,
+    WindowTotals,
+)
+from tallyweir.services.dev.chaos.workload import GOOD
+from tallyweir.sinks.postgres.audit import Check
+from tallyweir.sinks.postgres.audit.receipt import judge
 
 _WINDOW_US = 15 * 60 * 1_000_000
 

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import psutil
 
-from services.dev.chaos.chaos_world import PIPELINE, ChaosWorld
-from services.dev.chaos.gate import Gate
-from services.dev.chaos.plan import ChaosPlan, Injection, Kind
-from services.dev.chaos.supervisor import PATIENCE_S, Driver, Supervisor
-from sinks.protocol.errors import FatalError
+from tallyweir.services.dev.chaos.chaos_world import PIPELINE, ChaosWorld
+from tallyweir.services.dev.chaos.gate import Gate
+from tallyweir.services.dev.chaos.plan import ChaosPlan, Injection, Kind
+from tallyweir.services.dev.chaos.supervisor import PATIENCE_S, Driver, Supervisor
+from tallyweir.sinks.protocol.errors import FatalError
 
 _MID_BATCH_WAIT_S = 10.0
 _CUT_WAIT_S = 20.0
@@ -30,7 +30,7 @@ _POLL_S = 0.05
 _STOP_DEADLINE_S = 30.0
 #: A checkpoint is old once the driver has published this many batches after the copy.
 _BATCHES_TO_AGE = 2
-_WORKER_MARK = "spark_jobs.engine.python_daemon"
+_WORKER_MARK = "tallyweir.spark_jobs.engine.python_daemon"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,13 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from services.dev.chaos.chaos_world import EVENTS_TABLE, PIPELINE
-from services.dev.chaos.plan import HOME
-from services.dev.chaos.sent_log import Place
-from services.dev.chaos.workload import ChaosEvent
-from sinks.postgres.server.statements import load_statements
+from tallyweir.services.dev.chaos.chaos_world import EVENTS_TABLE, PIPELINE
+from tallyweir.services.dev.chaos.plan import HOME
+from tallyweir.services.dev.chaos.sent_log import Place
+from tallyweir.services.dev.chaos.workload import ChaosEvent
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("services.dev.chaos", "observed_run.sql")
+_SQL = load_statements("tallyweir.services.dev.chaos", "observed_run.sql")
 
 Connections = Mapping[str, Connection[tuple[Any, ...]]]
 

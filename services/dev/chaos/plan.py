@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from services.dev.chaos.wire_messages import Statement
+from tallyweir.services.dev.chaos.wire_messages import Statement
 
 HOME = "home"
 

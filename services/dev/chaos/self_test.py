@@ -13,12 +13,12 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from services.dev.chaos.chaos_world import EVENTS_TABLE, PIPELINE
-from services.dev.chaos.observed_run import Connections, ObservedRun, observe
-from services.dev.chaos.plan import HOME
-from sinks.postgres.server.statements import load_statements
+from tallyweir.services.dev.chaos.chaos_world import EVENTS_TABLE, PIPELINE
+from tallyweir.services.dev.chaos.observed_run import Connections, ObservedRun, observe
+from tallyweir.services.dev.chaos.plan import HOME
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("services.dev.chaos", "self_test.sql")
+_SQL = load_statements("tallyweir.services.dev.chaos", "self_test.sql")
 
 
 class Damage(StrEnum):

@@ -21,10 +21,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from services.dev.chaos.gate import Gate
-from services.dev.chaos.sent_log import Outcome, Place, SentLog
-from services.dev.chaos.workload import Transaction
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.dev.chaos.gate import Gate
+from tallyweir.services.dev.chaos.sent_log import Outcome, Place, SentLog
+from tallyweir.services.dev.chaos.workload import Transaction
+from tallyweir.sinks.protocol.errors import RetryableError
 
 _LOG = logging.getLogger(__name__)
 _SILENT = logging.getLogger("tallyweir.kafka.silent")

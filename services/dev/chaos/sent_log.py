@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from services.dev.chaos.workload import Record, RecordKind
-from sinks.postgres.server.statements import load_statements
+from tallyweir.services.dev.chaos.workload import Record, RecordKind
+from tallyweir.sinks.postgres.server.statements import load_statements
 
 _SQL = {
     name: statement.as_string()
-    for name, statement in load_statements("services.dev.chaos", "sent_log.sql").items()
+    for name, statement in load_statements(
+        "tallyweir.services.dev.chaos", "sent_log.sql"
+    ).items()
 }
 
 #: Partition and offset of a record.

@@ -10,18 +10,23 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from services.dev.chaos.chaos_world import EVENTS_TABLE, PIPELINE, TOPIC, ChaosWorld
-from services.dev.chaos.plan import HOME
-from services.dev.chaos.snapshots import (
+from tallyweir.services.dev.chaos.chaos_world import (
+    EVENTS_TABLE,
+    PIPELINE,
+    TOPIC,
+    ChaosWorld,
+)
+from tallyweir.services.dev.chaos.plan import HOME
+from tallyweir.services.dev.chaos.snapshots import (
     SeenBatch,
     Snapshot,
     Span,
     floors_below,
     judge_snapshot,
 )
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("services.dev.chaos", "snapshot.sql")
+_SQL = load_statements("tallyweir.services.dev.chaos", "snapshot.sql")
 
 _Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from services.dev.chaos.sent_log import Place
+from tallyweir.services.dev.chaos.sent_log import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

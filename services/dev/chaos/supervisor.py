@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from services.process.driver_process import DriverProcess
+from tallyweir.services.process.driver_process import DriverProcess
 
 FENCED = 76
 #: More than a driver on a busy machine needs, whatever it waits for.

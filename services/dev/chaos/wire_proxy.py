@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from services.dev.chaos.plan import Cut, CutSide
-from services.dev.chaos.wire_messages import ClientStream, Message
+from tallyweir.services.dev.chaos.plan import Cut, CutSide
+from tallyweir.services.dev.chaos.wire_messages import ClientStream, Message
 
 _CHUNK_BYTES = 1 << 18
 _ANSWER_TIMEOUT_S = 30.0

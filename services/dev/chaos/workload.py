@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from schemas.codec import encode
-from schemas.contract import Contract
-from schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
 
 PARTITIONS = 4
 SITES = tuple(f"site-{number}" for number in range(8))

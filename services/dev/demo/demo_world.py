@@ -17,26 +17,26 @@ from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
-from services.dev.cleared_directory import cleared_directory
-from services.dev.demo.ledger import create_airlines, refuse_used_database
-from services.dev.demo.scenario import PARTITIONS
-from services.kafka.topics import ensure_topic
-from services.local.datasets.flights import read_airlines
-from services.local.embedded.kafka import EmbeddedKafka
-from services.local.embedded.postgres import EmbeddedPostgres
-from services.local.embedded.state_directory import (
+from tallyweir.services.dev.cleared_directory import cleared_directory
+from tallyweir.services.dev.demo.ledger import create_airlines, refuse_used_database
+from tallyweir.services.dev.demo.scenario import PARTITIONS
+from tallyweir.services.kafka.topics import ensure_topic
+from tallyweir.services.local.datasets.flights import read_airlines
+from tallyweir.services.local.embedded.kafka import EmbeddedKafka
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.services.local.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
     empty_directory,
 )
-from services.process.endpoints import (
+from tallyweir.services.process.endpoints import (
     Endpoints,
     child_environment,
     given_home_dsn,
     given_kafka_bootstrap,
 )
-from sinks.postgres.schema.migrations import migrate
-from sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.server.connection import connect
 
 PIPELINE = "departures"
 TOPIC = "flight-departures"

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from services.dev.demo.demo_progress import DemoProgress, Watcher
-from services.dev.demo.demo_world import PIPELINE, DemoWorld
-from services.dev.demo.expected_results import ExpectedResults
-from services.dev.demo.flight_stream import FlightStream
-from services.dev.demo.ledger import Ledger
-from services.dev.demo.scenario import Kill, Scenario
-from services.kafka.topic_log import TopicLog
-from services.process.driver_process import SILENCE_MAX_S, DriverProcess
-from services.produce.faults import Expectation
+from tallyweir.services.dev.demo.demo_progress import DemoProgress, Watcher
+from tallyweir.services.dev.demo.demo_world import PIPELINE, DemoWorld
+from tallyweir.services.dev.demo.expected_results import ExpectedResults
+from tallyweir.services.dev.demo.flight_stream import FlightStream
+from tallyweir.services.dev.demo.ledger import Ledger
+from tallyweir.services.dev.demo.scenario import Kill, Scenario
+from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.services.process.driver_process import SILENCE_MAX_S, DriverProcess
+from tallyweir.services.produce.faults import Expectation
 
 #: The assumed duration of a batch, until a batch has shown how long batches take.
 _FIRST_BATCH_S = 1.0

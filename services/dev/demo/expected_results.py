@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from schemas.codec import EventRecord
+from tallyweir.schemas.codec import EventRecord
 
 #: An hour of an airline at an airport: start of the hour, origin, airline's name.
 WindowKey = tuple[dt.datetime, str, str]

@@ -12,25 +12,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from services.dev.demo.demo_progress import DemoProgress, Watcher
-from services.dev.demo.demo_world import PIPELINE, PIPELINE_SOURCE, TOPIC, DemoWorld
-from services.dev.demo.drill import DrillReport
-from services.dev.demo.flight_stream import FlightStream
-from services.dev.demo.ledger import Ledger
-from services.dev.demo.scenario import Scenario
-from services.kafka.topic_log import TopicLog
-from services.local.embedded.state_directory import state_directory
-from services.process.driver_process import SILENCE_MAX_S
-from services.process.endpoints import (
+from tallyweir.services.dev.demo.demo_progress import DemoProgress, Watcher
+from tallyweir.services.dev.demo.demo_world import (
+    PIPELINE,
+    PIPELINE_SOURCE,
+    TOPIC,
+    DemoWorld,
+)
+from tallyweir.services.dev.demo.drill import DrillReport
+from tallyweir.services.dev.demo.flight_stream import FlightStream
+from tallyweir.services.dev.demo.ledger import Ledger
+from tallyweir.services.dev.demo.scenario import Scenario
+from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.services.local.embedded.state_directory import state_directory
+from tallyweir.services.process.driver_process import SILENCE_MAX_S
+from tallyweir.services.process.endpoints import (
     Endpoints,
     given_home_dsn,
     require_kafka_bootstrap,
     shown_dsn,
 )
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.databases import parse_databases
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.databases import parse_databases
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _POLL_S = 1.0
 #: Messages that are sent and acknowledged before the others. A partition without events

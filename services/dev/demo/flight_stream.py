@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from schemas.contract import load_contract
-from services.dev.demo.expected_results import ExpectedResults
-from services.dev.demo.scenario import PARTITIONS, RATES, Scenario
-from services.local.datasets.flights import read_airlines, read_flights
-from services.produce.emit import plan_faults
-from services.produce.faults import Expectation
-from services.produce.producer import EventProducer
-from services.produce.source_section import read_source_section
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.dev.demo.expected_results import ExpectedResults
+from tallyweir.services.dev.demo.scenario import PARTITIONS, RATES, Scenario
+from tallyweir.services.local.datasets.flights import read_airlines, read_flights
+from tallyweir.services.produce.emit import plan_faults
+from tallyweir.services.produce.faults import Expectation
+from tallyweir.services.produce.producer import EventProducer
+from tallyweir.services.produce.source_section import read_source_section
 
 _TELL_EVERY_MESSAGES = 2_000
 

@@ -7,19 +7,19 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import TupleRow, dict_row
 
-from services.dev.demo.demo_world import PIPELINE, DemoWorld
-from services.dev.demo.drill import DrillReport
-from services.dev.demo.expected_results import (
+from tallyweir.services.dev.demo.demo_world import PIPELINE, DemoWorld
+from tallyweir.services.dev.demo.drill import DrillReport
+from tallyweir.services.dev.demo.expected_results import (
     HourOfFlights,
     compare_ids,
     compare_windows,
 )
-from sinks.postgres.audit import Check, Receipt, verify
-from sinks.postgres.audit.receipt import judge
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.audit import Check, Receipt, verify
+from tallyweir.sinks.postgres.audit.receipt import judge
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("services.dev.demo", "independent_checks.sql")
+_SQL = load_statements("tallyweir.services.dev.demo", "independent_checks.sql")
 _RULE = "IMPOSSIBLE_DISTANCE"
 
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
-_SQL = load_statements("services.dev.demo", "ledger.sql")
+_SQL = load_statements("tallyweir.services.dev.demo", "ledger.sql")
 
 AIRLINES = "airlines"
 TABLES = (

@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from services.produce.faults import FaultRates
+from tallyweir.services.produce.faults import FaultRates
 
 PARTITIONS = 4
 RATES = FaultRates(duplicates=0.2, poison=0.01, invalid=("distance_miles", -1))

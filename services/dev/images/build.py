@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.dev.images.wheelhouse import fetch_wheels
-from services.local.datasets.flights import fetch_archive
-from services.local.embedded.jars import ensure_jars
-from services.local.embedded.state_directory import ROOT
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.services.dev.images.wheelhouse import fetch_wheels
+from tallyweir.services.local.datasets.flights import fetch_archive
+from tallyweir.services.local.embedded.jars import ensure_jars
+from tallyweir.services.local.embedded.state_directory import ROOT
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 _OUTPUT_LINES_SHOWN = 20
 _SERVICES_LOCKS = ("requirements-services.lock",)

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from services.dev.debian_packages import install_packages, why_not_installable
-from services.dev.images.build import check_engine
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.dev.debian_packages import install_packages, why_not_installable
+from tallyweir.services.dev.images.build import check_engine
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _PACKAGES = ("docker.io", "iptables", "debootstrap", "openssl")
 _START_TIMEOUT_S = 60.0

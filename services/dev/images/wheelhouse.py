@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from services.local.embedded.state_directory import ROOT
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.local.embedded.state_directory import ROOT
+from tallyweir.sinks.protocol.errors import RetryableError
 
 #: Python of the images' base, even if another version runs here.
 PYTHON_VERSION = "3.11"

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from services.dev.mutants.mutant import Mutant
+from tallyweir.services.dev.mutants.mutant import Mutant
 
 #: Exit codes of pytest.
 _PASSED, _FAILED = 0, 1
@@ -103,7 +103,7 @@ def _pytest(
     return subprocess.run(
         [sys.executable, "-P", "-m", "pytest", *plain, *tests],
         cwd=tree,
-        env={**environment, "PYTHONPATH": str(tree)},
+        env={**environment, "PYTHONPATH": f"{tree}/src:{tree}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.local.embedded.jars import JAR_LOCK, locked_jars
+from tallyweir.services.local.embedded.jars import JAR_LOCK, locked_jars
 
 #: Locks of what users get: laptop, images and benchmarks. Locks that only tests and
 #: linters need are left out.

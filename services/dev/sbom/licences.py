@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
-from services.dev.sbom.components import Component
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.dev.sbom.components import Component
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 LICENCES = "licences.toml"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from services.dev.cleared_directory import cleared_directory
-from services.local.embedded.state_directory import STATE_DIRECTORY_VARIABLE
-from services.process import driver_process
+from tallyweir.services.dev.cleared_directory import cleared_directory
+from tallyweir.services.local.embedded.state_directory import STATE_DIRECTORY_VARIABLE
+from tallyweir.services.process import driver_process
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from services.dev import version_matrix
-from services.dev.version_matrix import (
+from tallyweir.services.dev import version_matrix
+from tallyweir.services.dev.version_matrix import (
     KAFKAS,
     POSTGRES,
     PYTHONS,
@@ -19,14 +19,14 @@ from services.dev.version_matrix import (
     all_cells,
     run_matrix,
 )
-from services.local.embedded.jars import (
+from tallyweir.services.local.embedded.jars import (
     BROKER_CLASSPATH_VARIABLE,
     MATRIX_JAR_LOCK,
     broker_classpath,
     locked_jars,
 )
-from services.local.embedded.postgres import PROGRAMS_VARIABLE, server_binary
-from services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.embedded.postgres import PROGRAMS_VARIABLE, server_binary
+from tallyweir.services.local.embedded.state_directory import ROOT
 
 
 def test_every_two_versions_meet_in_a_cell() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from schemas.contract import Contract, load_contract
-from schemas.json_records import compile_reader
-from services.ingest.served_topics import ServedTopic
-from services.produce.source_section import SourceSection
+from tallyweir.schemas.contract import Contract, load_contract
+from tallyweir.schemas.json_records import compile_reader
+from tallyweir.services.ingest.served_topics import ServedTopic
+from tallyweir.services.produce.source_section import SourceSection
 
 PAGE_VIEW = load_contract("page_view.v1")
 

@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from services.ingest.api_keys import ApiKey, KeyRing, make_key
-from services.ingest.key_file import API_KEYS, KeyFile
-from services.process.hashed_secrets import add_secret, read_secrets, revoke_secret
-from services.process.refusals import RefusedError
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.ingest.api_keys import ApiKey, KeyRing, make_key
+from tallyweir.services.ingest.key_file import API_KEYS, KeyFile
+from tallyweir.services.process.hashed_secrets import (
+    add_secret,
+    read_secrets,
+    revoke_secret,
+)
+from tallyweir.services.process.refusals import RefusedError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 LATER = NOW + dt.timedelta(seconds=1)

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from services.ingest.api_keys import make_key
-from services.ingest.event_endpoint import EventEndpoint
-from services.ingest.kafka_sender import Delivery, KafkaSender
-from services.ingest.key_file import API_KEYS, KeyFile
-from services.ingest.metrics import IngestMetrics
-from services.ingest.request_body import (
+from tallyweir.services.ingest.api_keys import make_key
+from tallyweir.services.ingest.event_endpoint import EventEndpoint
+from tallyweir.services.ingest.kafka_sender import Delivery, KafkaSender
+from tallyweir.services.ingest.key_file import API_KEYS, KeyFile
+from tallyweir.services.ingest.metrics import IngestMetrics
+from tallyweir.services.ingest.request_body import (
     BODY_BYTES_MAX,
     BYTES_IN_FLIGHT_MAX,
     EVENTS_IN_FLIGHT_MAX,
@@ -23,10 +23,10 @@ from services.ingest.request_body import (
     Room,
     read_body,
 )
-from services.ingest.scoped_ids import NamedEvent
-from services.ingest.tests.served import BY_FIELD, page_view
-from services.process.hashed_secrets import add_secret
-from services.process.refusals import RefusedError
+from tallyweir.services.ingest.scoped_ids import NamedEvent
+from tallyweir.services.ingest.tests.served import BY_FIELD, page_view
+from tallyweir.services.process.hashed_secrets import add_secret
+from tallyweir.services.process.refusals import RefusedError
 
 UNKNOWN = Delivery(-1, -1, "_MSG_TIMED_OUT", is_unknown=True)
 TOO_LARGE = Delivery(-1, -1, "MSG_SIZE_TOO_LARGE")

@@ -7,13 +7,13 @@ import json
 
 import pytest
 
-from schemas.formats.avro.wire_format import split
-from services.ingest.event_forms import EVENTS_MAX, ReadEvents, read_events
-from services.ingest.request_head import RequestHead
-from services.ingest.scoped_ids import NamedEvent
-from services.ingest.served_topics import ServedTopic
-from services.ingest.tests.served import BY_CE_ID, BY_FIELD, page_view
-from services.process.refusals import RefusedError
+from tallyweir.schemas.formats.avro.wire_format import split
+from tallyweir.services.ingest.event_forms import EVENTS_MAX, ReadEvents, read_events
+from tallyweir.services.ingest.request_head import RequestHead
+from tallyweir.services.ingest.scoped_ids import NamedEvent
+from tallyweir.services.ingest.served_topics import ServedTopic
+from tallyweir.services.ingest.tests.served import BY_CE_ID, BY_FIELD, page_view
+from tallyweir.services.process.refusals import RefusedError
 
 JSON = "application/json"
 AVRO = "avro/binary"

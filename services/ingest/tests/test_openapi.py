@@ -7,10 +7,14 @@ import re
 
 import pytest
 
-from schemas.tests.strategies import NESTED
-from services.ingest.openapi import describe_service, event_schema, render_page
-from services.ingest.scoped_ids import name_event
-from services.ingest.tests.served import BY_FIELD, page_view
+from tallyweir.schemas.tests.strategies import NESTED
+from tallyweir.services.ingest.openapi import (
+    describe_service,
+    event_schema,
+    render_page,
+)
+from tallyweir.services.ingest.scoped_ids import name_event
+from tallyweir.services.ingest.tests.served import BY_FIELD, page_view
 
 
 def id_pattern(prefix: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.codec import decode
-from services.ingest.scoped_ids import ID_BYTES_MAX, NamedEvent, name_event
-from services.ingest.served_topics import ServedTopic
-from services.ingest.tests.served import (
+from tallyweir.schemas.codec import decode
+from tallyweir.services.ingest.scoped_ids import ID_BYTES_MAX, NamedEvent, name_event
+from tallyweir.services.ingest.served_topics import ServedTopic
+from tallyweir.services.ingest.tests.served import (
     BY_CE_ID,
     BY_FIELD,
     BY_HEADER,
@@ -15,7 +15,7 @@ from services.ingest.tests.served import (
     page_view,
     serve,
 )
-from services.process.refusals import RefusedError
+from tallyweir.services.process.refusals import RefusedError
 
 
 def cloud_event(event_id: str = "7", source: str = "/till") -> dict[str, object]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from services.ingest.served_topics import read_served_topics
-from services.ingest.tests.served import BY_FIELD
-from services.process.refusals import RefusedError
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.ingest.served_topics import read_served_topics
+from tallyweir.services.ingest.tests.served import BY_FIELD
+from tallyweir.services.process.refusals import RefusedError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _SOURCE = """
 source:

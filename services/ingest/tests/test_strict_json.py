@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.ingest.strict_json import (
+from tallyweir.services.ingest.strict_json import (
     DEPTH_MAX,
     DIGITS_MAX,
     ELEMENTS_MAX,
     parse_json,
 )
-from services.process.refusals import RefusedError
+from tallyweir.services.process.refusals import RefusedError
 
 MALFORMED = {
     "nothing": b"",

@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from services.local.embedded.state_directory import exclusive, state_directory
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.local.embedded.state_directory import exclusive, state_directory
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 FLIGHTS_LOCK = Path(__file__).with_name("flights.lock")
 FLIGHTS_TOTAL = 336_776

@@ -14,9 +14,9 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from schemas.codec import EventRecord
-from services.local.datasets.flights import read_flights
-from services.local.datasets.page_views import COUNTRIES, PAGES
+from tallyweir.schemas.codec import EventRecord
+from tallyweir.services.local.datasets.flights import read_flights
+from tallyweir.services.local.datasets.page_views import COUNTRIES, PAGES
 
 Clock = Callable[[], dt.datetime]
 

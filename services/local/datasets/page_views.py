@@ -9,8 +9,8 @@ from itertools import cycle, islice
 
 import numpy as np
 
-from schemas.codec import encode_many
-from schemas.contract import load_contract
+from tallyweir.schemas.codec import encode_many
+from tallyweir.schemas.contract import load_contract
 
 USERS = 10_000
 PAGES = [f"/shop/articles/{number:02}" for number in range(50)]

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from services.local.embedded.extras import package_folder
-from services.local.embedded.java import find_java
-from services.local.embedded.state_directory import exclusive, state_directory
+from tallyweir.services.local.embedded.extras import package_folder
+from tallyweir.services.local.embedded.java import find_java
+from tallyweir.services.local.embedded.state_directory import exclusive, state_directory
 
 _TIMEOUT_S = 300
 
@@ -46,7 +46,12 @@ def _make(archive: Path, environment: Mapping[str, str]) -> None:
     partial.unlink(missing_ok=True)
     try:
         subprocess.run(
-            [sys.executable, "-m", "spark_jobs.engine.class_archive", str(partial)],
+            [
+                sys.executable,
+                "-m",
+                "tallyweir.spark_jobs.engine.class_archive",
+                str(partial),
+            ],
             cwd=archive.parent,
             env=dict(environment),
             stdin=subprocess.DEVNULL,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import psutil
 
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: Our processes are started as ``python -m`` with one of these.
-_PROGRAMS = ("spark_jobs", "services.")
+_PROGRAMS = ("tallyweir.spark_jobs", "tallyweir.services.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

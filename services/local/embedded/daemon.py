@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.errors import RetryableError
 
 _LOG_LINES_SHOWN = 15
 _POLL_INTERVAL_S = 0.05

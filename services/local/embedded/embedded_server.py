@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-from services.local.embedded.daemon import Daemon, free_port
-from services.local.embedded.state_directory import exclusive, write_whole
-from sinks.protocol.errors import FatalError
+from tallyweir.services.local.embedded.daemon import Daemon, free_port
+from tallyweir.services.local.embedded.state_directory import exclusive, write_whole
+from tallyweir.sinks.protocol.errors import FatalError
 
 _START_DEADLINE_S = 60.0
 _STOP_DEADLINE_S = 60.0

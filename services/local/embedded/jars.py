@@ -19,10 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from services.local.embedded.extras import package_folder
-from services.local.embedded.java import find_java
-from services.local.embedded.state_directory import ROOT, exclusive, state_directory
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.services.local.embedded.extras import package_folder
+from tallyweir.services.local.embedded.java import find_java
+from tallyweir.services.local.embedded.state_directory import (
+    ROOT,
+    exclusive,
+    state_directory,
+)
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 JAR_LOCK = ROOT / "jars.lock"
 #: Servers of other versions, for ``test --matrix`` only.

@@ -10,14 +10,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from services.local.embedded.extras import package_folder
-from services.local.embedded.state_directory import (
+from tallyweir.services.local.embedded.extras import package_folder
+from tallyweir.services.local.embedded.state_directory import (
     is_checkout,
     state_directory,
     write_whole,
 )
-from services.local.embedded.virtual_environment import JAVA_LOCK, install
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.local.embedded.virtual_environment import JAVA_LOCK, install
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 # Spark 4.2 supports these.
 SUPPORTED_VERSIONS = (17, 21)

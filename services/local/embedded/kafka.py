@@ -11,10 +11,10 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from services.local.embedded.embedded_server import EmbeddedServer
-from services.local.embedded.jars import broker_classpath
-from services.local.embedded.java import find_java
-from services.local.embedded.state_directory import write_whole
+from tallyweir.services.local.embedded.embedded_server import EmbeddedServer
+from tallyweir.services.local.embedded.jars import broker_classpath
+from tallyweir.services.local.embedded.java import find_java
+from tallyweir.services.local.embedded.state_directory import write_whole
 
 _PROBE_TIMEOUT_S = 1.0
 _HEAP = "-Xmx512m"

@@ -17,12 +17,12 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from services.local.embedded.embedded_server import EmbeddedServer
-from services.local.embedded.extras import package_folder
-from services.local.embedded.state_directory import write_whole
-from services.local.embedded.unprivileged import unprivileged
-from sinks.postgres.server.connection import connect
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.local.embedded.embedded_server import EmbeddedServer
+from tallyweir.services.local.embedded.extras import package_folder
+from tallyweir.services.local.embedded.state_directory import write_whole
+from tallyweir.services.local.embedded.unprivileged import unprivileged
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.errors import RetryableError
 
 #: Names the directory of another Postgres's programs; ``test --matrix`` sets it.
 PROGRAMS_VARIABLE = "TALLYWEIR_TEST_POSTGRES"

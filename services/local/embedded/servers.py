@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from services.local.embedded.kafka import EmbeddedKafka
-from services.local.embedded.postgres import EmbeddedPostgres
-from services.local.embedded.state_directory import state_directory
+from tallyweir.services.local.embedded.kafka import EmbeddedKafka
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.services.local.embedded.state_directory import state_directory
 
 
 def embedded_kafka() -> EmbeddedKafka:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: The folder of ``services`` and the packages beside it: the repository in a checkout.
 ROOT = Path(__file__).resolve().parents[3]

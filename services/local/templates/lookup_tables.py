@@ -6,10 +6,10 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from services.local.datasets.flights import read_file
-from services.local.templates.template import Template
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.sqlstate import translate
+from tallyweir.services.local.datasets.flights import read_file
+from tallyweir.services.local.templates.template import Template
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.sqlstate import translate
 
 _COPY = "COPY {} FROM STDIN (FORMAT csv, HEADER, NULL 'NA')"
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import yaml
 
-from services.local.datasets.flights import read_file
-from services.local.embedded.state_directory import ROOT
-from services.local.templates.places import Places, open_places
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.local.datasets.flights import read_file
+from tallyweir.services.local.embedded.state_directory import ROOT
+from tallyweir.services.local.templates.places import Places, open_places
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 TEMPLATES = ROOT / "spark_jobs" / "pipelines"
 _ENDING = ".template.yaml"

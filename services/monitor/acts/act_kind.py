@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from services.monitor.acts.fields import ActField, Arguments
-from services.monitor.tokens import Role
-from sinks.postgres.steering import ActRequest
+from tallyweir.services.monitor.acts.fields import ActField, Arguments
+from tallyweir.services.monitor.tokens import Role
+from tallyweir.sinks.postgres.steering import ActRequest
 
 UNCHANGED = "Nothing was changed yet."
 
@@ -42,7 +42,7 @@ class ActCall:
         return self.arguments.reason
 
     def request(self, kind: str) -> ActRequest:
-        """Return the request that ``sinks.postgres.steering`` takes."""
+        """Return the request that ``tallyweir.sinks.postgres.steering`` takes."""
         return ActRequest(
             pipeline=self.pipeline,
             kind=kind,

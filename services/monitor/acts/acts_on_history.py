@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.monitor.acts.act_kind import ActCall, ActKind
-from services.monitor.acts.fields import REASON, ActField, FieldKind
-from services.monitor.tokens import Role
-from services.operate.steering.erasure import erase_events, erasure_told
-from services.operate.steering.position_move import (
+from tallyweir.services.monitor.acts.act_kind import ActCall, ActKind
+from tallyweir.services.monitor.acts.fields import REASON, ActField, FieldKind
+from tallyweir.services.monitor.tokens import Role
+from tallyweir.services.operate.steering.erasure import erase_events, erasure_told
+from tallyweir.services.operate.steering.position_move import (
     move_positions,
     move_told,
     parse_target,
 )
-from services.operate.steering.snapshot_restore import restore_snapshot, restored_told
-from sinks.postgres import steering
+from tallyweir.services.operate.steering.snapshot_restore import (
+    restore_snapshot,
+    restored_told,
+)
+from tallyweir.sinks.postgres import steering
 
 
 def _reset(call: ActCall) -> Sequence[str]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from sinks.postgres.steering import check_reason
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.steering import check_reason
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: Most characters of a text: people read a reason.
 TEXT_MAX = 500

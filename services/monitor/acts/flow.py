@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from services.monitor.acts.act_kind import AT_WORK, UNCHANGED, ActCall, ActKind
-from services.monitor.acts.fields import REASON, ActField, FieldKind
-from services.operate.redrive.record_name import parse_record
-from services.operate.redrive.redriver import redrive
-from services.operate.steering.scaling_bounds import (
+from tallyweir.services.monitor.acts.act_kind import (
+    AT_WORK,
+    UNCHANGED,
+    ActCall,
+    ActKind,
+)
+from tallyweir.services.monitor.acts.fields import REASON, ActField, FieldKind
+from tallyweir.services.operate.redrive.record_name import parse_record
+from tallyweir.services.operate.redrive.redriver import redrive
+from tallyweir.services.operate.steering.scaling_bounds import (
     bounds_told,
     change_bounds,
     parse_bounds,
 )
-from services.operate.steering.waiting_report import waiting_told
-from sinks.postgres import audit, steering
-from sinks.postgres.server.databases import parse_databases
-from sinks.postgres.steering import RedriveSelection
+from tallyweir.services.operate.steering.waiting_report import waiting_told
+from tallyweir.sinks.postgres import audit, steering
+from tallyweir.sinks.postgres.server.databases import parse_databases
+from tallyweir.sinks.postgres.steering import RedriveSelection
 
 
 def _pause(call: ActCall) -> Sequence[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.monitor.acts.act_kind import ActKind
-from services.monitor.acts.acts_on_history import HISTORY
-from services.monitor.acts.flow import FLOW
-from services.monitor.acts.replacement import REPLACEMENT
+from tallyweir.services.monitor.acts.act_kind import ActKind
+from tallyweir.services.monitor.acts.acts_on_history import HISTORY
+from tallyweir.services.monitor.acts.flow import FLOW
+from tallyweir.services.monitor.acts.replacement import REPLACEMENT
 
 ACTS: Mapping[str, ActKind] = {act.name: act for act in (*FLOW, *HISTORY, *REPLACEMENT)}

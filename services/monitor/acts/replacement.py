@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.monitor.acts.act_kind import UNCHANGED, ActCall, ActKind
-from services.monitor.acts.fields import REASON, ActField, FieldKind
-from services.monitor.tokens import Role
-from services.operate.steering.fork_report import discard_told, fork_told, switch_told
-from sinks.postgres import steering
+from tallyweir.services.monitor.acts.act_kind import UNCHANGED, ActCall, ActKind
+from tallyweir.services.monitor.acts.fields import REASON, ActField, FieldKind
+from tallyweir.services.monitor.tokens import Role
+from tallyweir.services.operate.steering.fork_report import (
+    discard_told,
+    fork_told,
+    switch_told,
+)
+from tallyweir.sinks.postgres import steering
 
 
 def _rollback(call: ActCall) -> Sequence[str]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from services.monitor.acts import ACTS, ActField, Arguments, FieldKind
-from services.monitor.tokens import Role
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.monitor.acts import ACTS, ActField, Arguments, FieldKind
+from tallyweir.services.monitor.tokens import Role
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _DOCS = Path(__file__).resolve().parents[3] / "docs" / "monitor.md"
 

@@ -7,9 +7,9 @@ import re
 
 from prometheus_client.metrics_core import Metric
 
-from services.local.embedded.state_directory import ROOT
-from services.monitor.look_metrics import LookMetrics
-from services.monitor.watcher import Look
+from tallyweir.services.local.embedded.state_directory import ROOT
+from tallyweir.services.monitor.look_metrics import LookMetrics
+from tallyweir.services.monitor.watcher import Look
 
 _DASHBOARDS = ROOT / "docker" / "observability" / "grafana" / "dashboards"
 _LABELS = re.compile(r"{{\s*(\w+)\s*}}|(\w+)=~")

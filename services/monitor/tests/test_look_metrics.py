@@ -10,8 +10,8 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from prometheus_client import generate_latest
 
-from services.monitor.look_metrics import LookMetrics
-from services.monitor.watcher import Look
+from tallyweir.services.monitor.look_metrics import LookMetrics
+from tallyweir.services.monitor.watcher import Look
 
 _ONE: dict[str, Any] = {
     "pipeline": "departures",

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.monitor.shown_pipeline import summary_json
-from sinks.postgres.audit import KeptReceipt, PipelineSummary
-from sinks.postgres.audit.status.overview import LockWait, RecentCounts
-from sinks.postgres.audit.status.progress import DriverStatus
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.services.monitor.shown_pipeline import summary_json
+from tallyweir.sinks.postgres.audit import KeptReceipt, PipelineSummary
+from tallyweir.sinks.postgres.audit.status.overview import LockWait, RecentCounts
+from tallyweir.sinks.postgres.audit.status.progress import DriverStatus
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 _NOW = datetime(2026, 11, 24, tzinfo=UTC)
 _PLACE = TopicPartition("orders", 0)

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from services.monitor.tokens import PAGE_TOKENS, Role, TokenFile, make_token
-from services.process.hashed_secrets import (
+from tallyweir.services.monitor.tokens import PAGE_TOKENS, Role, TokenFile, make_token
+from tallyweir.services.process.hashed_secrets import (
     add_secret,
     read_secrets,
     revoke_secret,
     utc_now,
 )
-from services.process.refusals import RefusedError
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.process.refusals import RefusedError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, MutableMapping
 from typing import Any
 
-from services.monitor.application import _Watching
-from services.monitor.read_room import Seats
+from tallyweir.services.monitor.application import _Watching
+from tallyweir.services.monitor.read_room import Seats
 
 Message = MutableMapping[str, Any]
 _SCOPE = {"type": "http", "asgi": {"spec_version": "2.3"}}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.notebook.notebook_file import NOTEBOOK, write_notebook
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.notebook.notebook_file import NOTEBOOK, write_notebook
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 def test_a_notebook_is_not_written_over(tmp_path: Path) -> None:

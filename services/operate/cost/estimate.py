@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.operate.cost.prices import Budget, Prices
-from sinks.postgres.audit import Usage
+from tallyweir.services.operate.cost.prices import Budget, Prices
+from tallyweir.sinks.postgres.audit import Usage
 
 GB = 1_000_000_000
 HOURS_OF_DAY = 24

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, TypeAlias
 import yaml
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _NOTHING_ELSE = ConfigDict(extra="forbid")
 _Amount: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]

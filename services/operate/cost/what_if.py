@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from services.operate.cost.estimate import GB, Estimate
-from services.operate.cost.prices import Prices
-from sinks.postgres.audit import Usage
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.services.operate.cost.estimate import GB, Estimate
+from tallyweir.services.operate.cost.prices import Prices
+from tallyweir.sinks.postgres.audit import Usage
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
 #: Bytes of a new ID in a run: 16 of its fingerprint, 8 of its payload's hash.
 _ID_BYTES = 24

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import psutil
 
-from sinks.postgres.audit import PipelineSummary
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.audit import PipelineSummary
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: Most that the clocks of host and database may differ by.
 _CLOCK_SKEW_S = 60.0

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from services.operate.profiling.flame_graph import Stack
+from tallyweir.services.operate.profiling.flame_graph import Stack
 
 _TIMEOUT_S = 120
 _DEPTH = 64

@@ -12,8 +12,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from services.operate.profiling.flame_graph import Stack, fold
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.operate.profiling.flame_graph import Stack, fold
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _RATE = 100
 #: Time for py-spy to start, and to write the samples.

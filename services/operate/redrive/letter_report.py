@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import ContractError
-from schemas.event_contracts import load_event_contracts
-from schemas.payload_report import PayloadReport, report_payload
-from services.operate.redrive.source_records import Headers
-from sinks.postgres.audit import WholeLetter
+from tallyweir.schemas.errors import ContractError
+from tallyweir.schemas.event_contracts import load_event_contracts
+from tallyweir.schemas.payload_report import PayloadReport, report_payload
+from tallyweir.services.operate.redrive.source_records import Headers
+from tallyweir.sinks.postgres.audit import WholeLetter
 
 #: Most bytes of a payload that are shown; the table has the rest.
 HEX_BYTES_MAX = 4_096

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sinks.postgres.steering import RecordPosition
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.steering import RecordPosition
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _DIGITS_MAX = 18
 

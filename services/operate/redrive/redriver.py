@@ -15,14 +15,22 @@ from functools import partial
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from services.kafka.topic_log import TopicLog
-from services.operate.redrive.source_records import Headers, KnownRecord, SourceRecords
-from services.produce.producer import Delivery, EventProducer
-from sinks.faultpoints import RedrivePoint, making
-from sinks.postgres import steering
-from sinks.postgres.audit import AuditedPipeline
-from sinks.postgres.steering import RecordPosition, RedriveSelection, WaitingLetter
-from sinks.protocol.errors import TallyweirError
+from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.services.operate.redrive.source_records import (
+    Headers,
+    KnownRecord,
+    SourceRecords,
+)
+from tallyweir.services.produce.producer import Delivery, EventProducer
+from tallyweir.sinks.faultpoints import RedrivePoint, making
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.audit import AuditedPipeline
+from tallyweir.sinks.postgres.steering import (
+    RecordPosition,
+    RedriveSelection,
+    WaitingLetter,
+)
+from tallyweir.sinks.protocol.errors import TallyweirError
 
 #: Letters that are noted and sent together; a letter may have a megabyte.
 _CHUNK = 100

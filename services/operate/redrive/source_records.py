@@ -13,12 +13,12 @@ from itertools import groupby
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from services.kafka.topic_log import BROKER_TIMEOUT_S, SILENCE_MAX_S
-from services.kafka.topics import SILENT_LOG
-from sinks.kafka_settings import client_config
-from sinks.postgres.steering import RecordPosition
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.offsets import is_kafka_topic
+from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S, SILENCE_MAX_S
+from tallyweir.services.kafka.topics import SILENT_LOG
+from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.sinks.postgres.steering import RecordPosition
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.offsets import is_kafka_topic
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from services.operate.id_fingerprints import fingerprints_of
-from sinks.postgres import steering
-from sinks.postgres.steering import ActRequest, Erasure, ErasureRequest, Tombs
+from tallyweir.services.operate.id_fingerprints import fingerprints_of
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.steering import ActRequest, Erasure, ErasureRequest, Tombs
 
 #: Most positions that are printed; the receipt has all.
 _POSITIONS_TOLD = 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sinks.postgres.steering import Discarded, Fork, Switch
+from tallyweir.sinks.postgres.steering import Discarded, Fork, Switch
 
 
 def fork_told(made: Fork) -> tuple[str, ...]:

@@ -9,12 +9,12 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from services.kafka.pipeline_offsets import offsets_at
-from services.kafka.topic_log import TopicLog
-from sinks.postgres import audit, steering
-from sinks.postgres.steering import AcceptedTopic, MovedPosition
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.services.kafka.pipeline_offsets import offsets_at
+from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.sinks.postgres import audit, steering
+from tallyweir.sinks.postgres.steering import AcceptedTopic, MovedPosition
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _PUT_ASIDE = {
     "dead_letter": "dead letters",

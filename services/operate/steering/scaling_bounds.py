@@ -5,9 +5,9 @@ from __future__ import annotations
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres import steering
-from sinks.protocol.errors import ConfigurationError
-from sinks.scaling.bounds import NOT_SCALED, Bounds, Range, parse_range
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.scaling.bounds import NOT_SCALED, Bounds, Range, parse_range
 
 #: Default least number of offsets of a batch: the driver stages smaller batches itself.
 _BATCH_LEAST = 20_000

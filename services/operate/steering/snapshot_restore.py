@@ -5,9 +5,9 @@ from __future__ import annotations
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from services.kafka.topic_log import TopicLog
-from sinks.postgres import audit, steering
-from sinks.postgres.steering import Restored
+from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.sinks.postgres import audit, steering
+from tallyweir.sinks.postgres.steering import Restored
 
 
 def restore_snapshot(  # noqa: PLR0913 - an act and what it needs

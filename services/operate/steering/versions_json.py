@@ -8,10 +8,10 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres import steering
-from sinks.postgres.ledger.audited_pipeline import snapshot
-from sinks.postgres.versions.pipeline_versions import PipelineVersion
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres import steering
+from tallyweir.sinks.postgres.ledger.audited_pipeline import snapshot
+from tallyweir.sinks.postgres.versions.pipeline_versions import PipelineVersion
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: A plan reads windows and state, so only the newest versions get one.
 _PLANNED_MAX = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sinks.postgres.audit import Waiting
+from tallyweir.sinks.postgres.audit import Waiting
 
 
 def waiting_told(waiting: Waiting, *, closes_windows: bool) -> Iterator[str]:

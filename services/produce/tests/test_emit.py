@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.contract import Contract, load_contract
-from services.produce.emit import _explained, plan_faults
-from services.produce.typed_rows import TypedRows
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.schemas.contract import Contract, load_contract
+from tallyweir.services.produce.emit import _explained, plan_faults
+from tallyweir.services.produce.typed_rows import TypedRows
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 @pytest.fixture

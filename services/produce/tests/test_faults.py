@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from schemas.codec import decode, diagnose
-from schemas.contract import load_contract, versions_of
-from schemas.errors import ReasonCode
-from schemas.tests.strategies import contract_of
-from services.produce.emit import plan_faults
-from services.produce.faults import (
+from tallyweir.schemas.codec import decode, diagnose
+from tallyweir.schemas.contract import load_contract, versions_of
+from tallyweir.schemas.errors import ReasonCode
+from tallyweir.schemas.tests.strategies import contract_of
+from tallyweir.services.produce.emit import plan_faults
+from tallyweir.services.produce.faults import (
     FAR_EVENTS,
     FaultPlan,
     FaultRates,
@@ -19,7 +19,7 @@ from services.produce.faults import (
     MessageKind,
     default_partition,
 )
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 CONTRACT = load_contract("flight_departure.v1")
 KNOWN = versions_of(CONTRACT)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from schemas.codec import EventRecord
-from services.produce.paced_records import PacedRecords
+from tallyweir.schemas.codec import EventRecord
+from tallyweir.services.produce.paced_records import PacedRecords
 
 
 def _numbers() -> Iterator[EventRecord]:

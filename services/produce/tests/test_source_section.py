@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from services.produce.source_section import (
+from tallyweir.services.produce.source_section import (
     PIPELINE_BYTES_MAX,
     SourceSection,
     read_outbox_topics,
     read_source_section,
 )
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 PIPELINE = """
 pipeline: departures
@@ -126,7 +126,7 @@ def test_the_topics_of_outboxes_are_found(
 
 _PYTHON = """
 from datetime import timedelta
-from spark_jobs.pipeline import AppendOutput, HeaderId, OutboxOutput, Pipeline, Source
+from tallyweir import Append, HeaderId, Outbox, Pipeline, Source
 
 print("not for the reader")
 pipeline = Pipeline(
@@ -138,7 +138,7 @@ pipeline = Pipeline(
         event_time="viewed_at",
         watermark_delay=timedelta(minutes=1),
     ),
-    outputs=(AppendOutput(table="views"), OutboxOutput(topic="sent", key="page")),
+    outputs=(Append(table="views"), Outbox(topic="sent", key="page")),
 )
 """
 

@@ -8,11 +8,11 @@ from decimal import Decimal
 
 import pytest
 
-from schemas.contract import Contract, load_contract
-from schemas.tests.strategies import contract_of
-from services.produce.emit import plan_faults
-from services.produce.typed_rows import TypedRows
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.schemas.contract import Contract, load_contract
+from tallyweir.schemas.tests.strategies import contract_of
+from tallyweir.services.produce.emit import plan_faults
+from tallyweir.services.produce.typed_rows import TypedRows
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 CONTRACT = contract_of(
     {

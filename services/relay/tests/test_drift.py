@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.relay.offset_mirror import drift
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.services.relay.offset_mirror import drift
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _A, _B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

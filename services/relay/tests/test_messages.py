@@ -6,13 +6,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.relay.messages import (
+from tallyweir.services.relay.messages import (
     HEADER_BYTES_MAX,
     Message,
     dead_letter_message,
     outbox_message,
 )
-from sinks.postgres.records.relay_feed import DeadLetter, OutboxMessage, RelayPlace
+from tallyweir.sinks.postgres.records.relay_feed import (
+    DeadLetter,
+    OutboxMessage,
+    RelayPlace,
+)
 
 
 def _message(

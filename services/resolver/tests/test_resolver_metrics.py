@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.resolver.resolver_metrics import ResolverMetrics
-from services.resolver.rounds import RoundReport
-from sinks.protocol.identity import Epoch, Sequence
-from sinks.protocol.in_doubt import EpochClaim, GlobalId
+from tallyweir.services.resolver.resolver_metrics import ResolverMetrics
+from tallyweir.services.resolver.rounds import RoundReport
+from tallyweir.sinks.protocol.identity import Epoch, Sequence
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId
 
 _GID = GlobalId(
     claim=EpochClaim(

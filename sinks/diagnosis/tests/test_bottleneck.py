@@ -7,8 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.diagnosis.batch_time import MeasuredBatch, loop_seconds, time_by_part
-from sinks.diagnosis.bottleneck import (
+from tallyweir.sinks.diagnosis.batch_time import (
+    MeasuredBatch,
+    loop_seconds,
+    time_by_part,
+)
+from tallyweir.sinks.diagnosis.bottleneck import (
     BATCHES_MIN,
     Bottleneck,
     Cause,
@@ -16,9 +20,9 @@ from sinks.diagnosis.bottleneck import (
     find_bottleneck,
     rank_causes,
 )
-from sinks.diagnosis.remedies import REMEDY_OF_PART
-from sinks.protocol.hot_keys import HotKeys
-from sinks.protocol.measures import Measures, StepMeasure
+from tallyweir.sinks.diagnosis.remedies import REMEDY_OF_PART
+from tallyweir.sinks.protocol.hot_keys import HotKeys
+from tallyweir.sinks.protocol.measures import Measures, StepMeasure
 
 #: Of a plain batch, which staging takes most of the time of, evenly.
 _SECONDS = {

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from sinks.diagnosis.batch_time import MeasuredBatch
-from sinks.diagnosis.bottleneck import (
+from tallyweir.sinks.diagnosis.batch_time import MeasuredBatch
+from tallyweir.sinks.diagnosis.bottleneck import (
     BATCHES_MIN,
     Cause,
     ServerFacts,
     find_bottleneck,
 )
-from sinks.protocol.measures import Measures, StepMeasure, parse_measures
+from tallyweir.sinks.protocol.measures import Measures, StepMeasure, parse_measures
 
 _RECORDED = Path(__file__).with_name("recorded")
 _STAGED = [cause for cause in Cause if cause is not Cause.STEP]

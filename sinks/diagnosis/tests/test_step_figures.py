@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sinks.diagnosis.batch_time import MeasuredBatch
-from sinks.diagnosis.step_figures import PartFigures
-from sinks.protocol.measures import Measures, StepMeasure
+from tallyweir.sinks.diagnosis.batch_time import MeasuredBatch
+from tallyweir.sinks.diagnosis.step_figures import PartFigures
+from tallyweir.sinks.protocol.measures import Measures, StepMeasure
 
 
 def _batch(decode_s: float) -> MeasuredBatch:

@@ -16,12 +16,12 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import TupleRow, dict_row
 
-from sinks.postgres.alerting.alert import About, Alert, Notification, Severity
-from sinks.postgres.server.locked_session import LockedSession
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import RetryableError
+from tallyweir.sinks.postgres.alerting.alert import About, Alert, Notification, Severity
+from tallyweir.sinks.postgres.server.locked_session import LockedSession
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import RetryableError
 
-_SQL = load_statements("sinks.postgres.alerting", "alerting.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.alerting", "alerting.sql")
 
 #: An arbitrary number; it must be the same for every Tallyweir.
 ADVISORY_LOCK = 7_255_946_013

@@ -9,10 +9,14 @@ from psycopg import Connection
 from psycopg.errors import UndefinedTable
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch, ledger_missing, snapshot
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    ledger_missing,
+    snapshot,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.alerting", "alerting.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.alerting", "alerting.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ from datetime import timedelta
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch, snapshot
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch, snapshot
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.alerting", "alerting.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.alerting", "alerting.sql")
 
 #: Largest number of newest batches that a share of dead letters covers: the query must
 #: stay cheap if a driver publishes fifty batches a second.

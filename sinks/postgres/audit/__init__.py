@@ -6,21 +6,21 @@ of each database.
 
 from __future__ import annotations
 
-from sinks.postgres.audit.checks.keyed_state import KeyReport, read_key
-from sinks.postgres.audit.checks.recount import (
+from tallyweir.sinks.postgres.audit.checks.keyed_state import KeyReport, read_key
+from tallyweir.sinks.postgres.audit.checks.recount import (
     RecountSpan,
     check_recount,
     read_recount_spans,
 )
-from sinks.postgres.audit.checks.visible_offset import is_visible
-from sinks.postgres.audit.receipt import Check, Receipt, Totals, Verdict
-from sinks.postgres.audit.status.acts import (
+from tallyweir.sinks.postgres.audit.checks.visible_offset import is_visible
+from tallyweir.sinks.postgres.audit.receipt import Check, Receipt, Totals, Verdict
+from tallyweir.sinks.postgres.audit.status.acts import (
     KnownFork,
     RecordedAct,
     read_acts,
     read_forks,
 )
-from sinks.postgres.audit.status.batch_costs import (
+from tallyweir.sinks.postgres.audit.status.batch_costs import (
     CustomFigures,
     HotKey,
     StateSize,
@@ -28,33 +28,39 @@ from sinks.postgres.audit.status.batch_costs import (
     read_evidence,
     read_reported,
 )
-from sinks.postgres.audit.status.batches import (
+from tallyweir.sinks.postgres.audit.status.batches import (
     LedgerBatch,
     SlotOfTime,
     read_batches,
     read_history,
 )
-from sinks.postgres.audit.status.charts import (
+from tallyweir.sinks.postgres.audit.status.charts import (
     Charts,
     CommittedFigures,
     read_charts,
     read_recent_figures,
 )
-from sinks.postgres.audit.status.database_status import DatabaseStatus
-from sinks.postgres.audit.status.gap_acceptance import (
+from tallyweir.sinks.postgres.audit.status.database_status import DatabaseStatus
+from tallyweir.sinks.postgres.audit.status.gap_acceptance import (
     RetentionGap,
     accept_gaps,
     find_gaps,
 )
-from sinks.postgres.audit.status.job_graph import JobGraph, read_job_graph
-from sinks.postgres.audit.status.kept_samples import (
+from tallyweir.sinks.postgres.audit.status.job_graph import JobGraph, read_job_graph
+from tallyweir.sinks.postgres.audit.status.kept_samples import (
     KeptSample,
     KeptSamples,
     read_samples,
 )
-from sinks.postgres.audit.status.output_tables import OutputTable, read_output_tables
-from sinks.postgres.audit.status.overview import PipelineSummary, read_overview
-from sinks.postgres.audit.status.progress import (
+from tallyweir.sinks.postgres.audit.status.output_tables import (
+    OutputTable,
+    read_output_tables,
+)
+from tallyweir.sinks.postgres.audit.status.overview import (
+    PipelineSummary,
+    read_overview,
+)
+from tallyweir.sinks.postgres.audit.status.progress import (
     PartitionClockState,
     PartitionStatus,
     PipelineState,
@@ -63,16 +69,25 @@ from sinks.postgres.audit.status.progress import (
     read_driver,
     read_status,
 )
-from sinks.postgres.audit.status.receipt_note import KeptReceipt, note_receipt
-from sinks.postgres.audit.status.scaling_state import (
+from tallyweir.sinks.postgres.audit.status.receipt_note import KeptReceipt, note_receipt
+from tallyweir.sinks.postgres.audit.status.scaling_state import (
     RecordedDecision,
     Scaling,
     read_scaling,
 )
-from sinks.postgres.audit.status.usage import OutputUsage, StepUsage, Usage, read_usage
-from sinks.postgres.audit.status.waiting import Waiting, WaitingWindows, read_waiting
-from sinks.postgres.audit.verification import verify
-from sinks.postgres.audit.why.dead_letters import (
+from tallyweir.sinks.postgres.audit.status.usage import (
+    OutputUsage,
+    StepUsage,
+    Usage,
+    read_usage,
+)
+from tallyweir.sinks.postgres.audit.status.waiting import (
+    Waiting,
+    WaitingWindows,
+    read_waiting,
+)
+from tallyweir.sinks.postgres.audit.verification import verify
+from tallyweir.sinks.postgres.audit.why.dead_letters import (
     DeadLetter,
     DeadLetterGroup,
     WholeLetter,
@@ -80,14 +95,18 @@ from sinks.postgres.audit.why.dead_letters import (
     read_dead_letters,
     read_letter,
 )
-from sinks.postgres.audit.why.explanation import CatalogHit, Explanation, explain
-from sinks.postgres.audit.why.narration import narrate, narrate_unknown
-from sinks.postgres.audit.why.window_rows import (
+from tallyweir.sinks.postgres.audit.why.explanation import (
+    CatalogHit,
+    Explanation,
+    explain,
+)
+from tallyweir.sinks.postgres.audit.why.narration import narrate, narrate_unknown
+from tallyweir.sinks.postgres.audit.why.window_rows import (
     WindowRow,
     find_window_rows,
     read_batch_ranges,
 )
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     AuditedSource,
     read_next_offsets,

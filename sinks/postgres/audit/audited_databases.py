@@ -15,19 +15,26 @@ from types import MappingProxyType
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     column_type,
     fetch,
     snapshot,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.databases import DATABASES_VARIABLE, parse_databases
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.tables.foreign_code import keep_tables
-from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.databases import (
+    DATABASES_VARIABLE,
+    parse_databases,
+)
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.tables.foreign_code import keep_tables
+from tallyweir.sinks.protocol.errors import (
+    ConfigurationError,
+    RetryableError,
+    TallyweirError,
+)
 
 #: For pipelines that keep all results in the home database.
 NO_DATABASES: Mapping[str, str] = MappingProxyType({})

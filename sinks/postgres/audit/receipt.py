@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
-from sinks.postgres.server.branch_names import HOME
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
 #: How many violations a check spells out; ``violation_count`` counts all of them.
 VIOLATIONS_SHOWN = 20

@@ -13,28 +13,28 @@ from datetime import datetime
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_databases import (
+from tallyweir.sinks.postgres.audit.audited_databases import (
     AuditedDatabase,
     AuditedDatabases,
     connect_databases,
     databases_of,
 )
-from sinks.postgres.audit.status.branches_in_doubt import list_prepared
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.status.branches_in_doubt import list_prepared
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     read_pipeline,
     read_positions,
     snapshot,
 )
-from sinks.postgres.server.branch_names import branch_prefix, database_of
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.foreign_code import keep_tables
-from sinks.protocol.batch_run import streamed
-from sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.postgres.server.branch_names import branch_prefix, database_of
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.foreign_code import keep_tables
+from tallyweir.sinks.protocol.batch_run import streamed
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 
-_SQL = load_statements("sinks.postgres.audit", "repair.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit", "repair.sql")
 
 _PAGE = 1_000
 _EXAMPLES = 5

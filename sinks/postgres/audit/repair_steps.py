@@ -8,11 +8,11 @@ from datetime import datetime
 
 from psycopg import sql
 
-from sinks.postgres.audit.repair import BranchHistory, Disagreement, beyond
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.audit.repair import BranchHistory, Disagreement, beyond
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.audit", "repair.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit", "repair.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from sinks.postgres.audit.fate import Fate
+from tallyweir.sinks.postgres.audit.fate import Fate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,44 +32,44 @@ from contextlib import ExitStack
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_databases import (
+from tallyweir.sinks.postgres.audit.audited_databases import (
     NO_DATABASES,
     connect_databases,
     databases_of,
 )
-from sinks.postgres.audit.checks.appended_rows import (
+from tallyweir.sinks.postgres.audit.checks.appended_rows import (
     check_append_outputs,
     count_appended_rows,
     find_miscounted_markers,
 )
-from sinks.postgres.audit.checks.branches import (
+from tallyweir.sinks.postgres.audit.checks.branches import (
     check_branches,
     read_branches,
     read_used_databases,
 )
-from sinks.postgres.audit.checks.copied_rows import check_copied_rows
-from sinks.postgres.audit.checks.keyed_state import check_stateful_outputs
-from sinks.postgres.audit.checks.ledger_ranges import read_ledger_ranges
-from sinks.postgres.audit.checks.outbox_rows import check_outbox
-from sinks.postgres.audit.checks.row_values import check_row_values
-from sinks.postgres.audit.checks.seen_ids import check_seen_ids
-from sinks.postgres.audit.checks.window_groups import check_window_groups
-from sinks.postgres.audit.receipt import Check, Receipt, Totals, judge
-from sinks.postgres.audit.side_tables import PUT_ASIDE
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.checks.copied_rows import check_copied_rows
+from tallyweir.sinks.postgres.audit.checks.keyed_state import check_stateful_outputs
+from tallyweir.sinks.postgres.audit.checks.ledger_ranges import read_ledger_ranges
+from tallyweir.sinks.postgres.audit.checks.outbox_rows import check_outbox
+from tallyweir.sinks.postgres.audit.checks.row_values import check_row_values
+from tallyweir.sinks.postgres.audit.checks.seen_ids import check_seen_ids
+from tallyweir.sinks.postgres.audit.checks.window_groups import check_window_groups
+from tallyweir.sinks.postgres.audit.receipt import Check, Receipt, Totals, judge
+from tallyweir.sinks.postgres.audit.side_tables import PUT_ASIDE
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.foreign_code import keep_tables
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.foreign_code import keep_tables
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
-_LEDGER = load_statements("sinks.postgres.ledger", "ledger.sql")
-_CONSERVATION = load_statements("sinks.postgres.audit", "conservation.sql")
-_SIDE_TABLES = load_statements("sinks.postgres.audit", "side_tables.sql")
+_LEDGER = load_statements("tallyweir.sinks.postgres.ledger", "ledger.sql")
+_CONSERVATION = load_statements("tallyweir.sinks.postgres.audit", "conservation.sql")
+_SIDE_TABLES = load_statements("tallyweir.sinks.postgres.audit", "side_tables.sql")
 
 
 def verify(

@@ -14,38 +14,45 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 from psycopg.types.json import Json
 
-from sinks.postgres.branches.preflight import check_participant
-from sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
-from sinks.postgres.ledger.stored_state import read_global_id
-from sinks.postgres.outputs.lost_tables import check_not_lost_beside, forget_windows
-from sinks.postgres.outputs.output import tables_of
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.result_tables import create_result_tables
-from sinks.postgres.outputs.table_trouble import explain_failure
-from sinks.postgres.outputs.voted_rows import RowRefusedError, VotedRows
-from sinks.postgres.publish.output_moves import (
+from tallyweir.sinks.postgres.branches.preflight import check_participant
+from tallyweir.sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
+from tallyweir.sinks.postgres.ledger.stored_state import read_global_id
+from tallyweir.sinks.postgres.outputs.lost_tables import (
+    check_not_lost_beside,
+    forget_windows,
+)
+from tallyweir.sinks.postgres.outputs.output import tables_of
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.result_tables import create_result_tables
+from tallyweir.sinks.postgres.outputs.table_trouble import explain_failure
+from tallyweir.sinks.postgres.outputs.voted_rows import RowRefusedError, VotedRows
+from tallyweir.sinks.postgres.publish.output_moves import (
     OutputMoves,
     publish_values,
 )
-from sinks.postgres.schema.migrations import migrate_participant
-from sinks.postgres.server.branch_names import HOME, staged_for
-from sinks.postgres.server.connection import standbys_waited_for
-from sinks.postgres.server.database_link import DatabaseLink
-from sinks.postgres.server.instants import to_microseconds
-from sinks.postgres.server.naming import TableNames, application_name, state_table
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.staging.attempt_register import transactions_of
-from sinks.postgres.staging.rejections import explain_refusal
-from sinks.postgres.staging.staging_schemas import StagingSchemas
-from sinks.postgres.staging.staging_tables import staging_tables
-from sinks.postgres.tables.table_owners import TableOwner
-from sinks.protocol.errors import FatalError, RetryableError
-from sinks.protocol.in_doubt import EpochClaim, GlobalId, compare_history
-from sinks.protocol.ports import BatchTerms, BranchOrder
-from sinks.protocol.votes import BatchTally
+from tallyweir.sinks.postgres.schema.migrations import migrate_participant
+from tallyweir.sinks.postgres.server.branch_names import HOME, staged_for
+from tallyweir.sinks.postgres.server.connection import standbys_waited_for
+from tallyweir.sinks.postgres.server.database_link import DatabaseLink
+from tallyweir.sinks.postgres.server.instants import to_microseconds
+from tallyweir.sinks.postgres.server.naming import (
+    TableNames,
+    application_name,
+    state_table,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.staging.attempt_register import transactions_of
+from tallyweir.sinks.postgres.staging.rejections import explain_refusal
+from tallyweir.sinks.postgres.staging.staging_schemas import StagingSchemas
+from tallyweir.sinks.postgres.staging.staging_tables import staging_tables
+from tallyweir.sinks.postgres.tables.table_owners import TableOwner
+from tallyweir.sinks.protocol.errors import FatalError, RetryableError
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId, compare_history
+from tallyweir.sinks.protocol.ports import BatchTerms, BranchOrder
+from tallyweir.sinks.protocol.votes import BatchTally
 
-_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
-_SQL = load_statements("sinks.postgres.branches", "participant.sql")
+_PUBLISH = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.branches", "participant.sql")
 
 #: How often the driver shows the home that it lives while it waits for branches.
 _MEANWHILE_S = 5.0

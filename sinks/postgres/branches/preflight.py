@@ -14,18 +14,22 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.rows import TupleRow, dict_row
 
-from sinks.postgres.branches.prepare_trial import Hold, PrepareTrial, hold_nothing
-from sinks.postgres.branches.prepared_branches import owned_by_another
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.server.branch_names import branch_prefix
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import EpochClaim, GlobalId
+from tallyweir.sinks.postgres.branches.prepare_trial import (
+    Hold,
+    PrepareTrial,
+    hold_nothing,
+)
+from tallyweir.sinks.postgres.branches.prepared_branches import owned_by_another
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.server.branch_names import branch_prefix
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId
 
-_SQL = load_statements("sinks.postgres.branches", "preflight.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.branches", "preflight.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 

@@ -17,14 +17,14 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow, dict_row
 
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.sqlstate import is_row_rejection, translate
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.in_doubt import GlobalId
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.sqlstate import is_row_rejection, translate
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.in_doubt import GlobalId
 
-_SQL = load_statements("sinks.postgres.branches", "preflight.sql")
-_BRANCH = load_statements("sinks.postgres.branches", "participant.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.branches", "preflight.sql")
+_BRANCH = load_statements("tallyweir.sinks.postgres.branches", "participant.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 

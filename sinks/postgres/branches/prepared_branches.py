@@ -8,15 +8,15 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.stored_state import read_global_id
-from sinks.postgres.server.branch_names import branch_prefix
-from sinks.postgres.server.connection import connect, standbys_waited_for
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.in_doubt import GlobalId
+from tallyweir.sinks.postgres.ledger.stored_state import read_global_id
+from tallyweir.sinks.postgres.server.branch_names import branch_prefix
+from tallyweir.sinks.postgres.server.connection import connect, standbys_waited_for
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.in_doubt import GlobalId
 
-_SQL = load_statements("sinks.postgres.branches", "participant.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.branches", "participant.sql")
 
 
 class PostgresPreparedBranches:

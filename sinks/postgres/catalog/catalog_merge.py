@@ -18,16 +18,16 @@ from pathlib import Path
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.faultpoints import MergePoint, making
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.catalog_limits import FALSE_POSITIVES
-from sinks.protocol.errors import RetryableError
-from sinks.seen_ids.bucket_merge import BucketMerge, Chunk
-from sinks.seen_ids.entries import Entries
+from tallyweir.sinks.faultpoints import MergePoint, making
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.seen_ids.bucket_merge import BucketMerge, Chunk
+from tallyweir.sinks.seen_ids.entries import Entries
 
-_SQL = load_statements("sinks.postgres.catalog", "chunks.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.catalog", "chunks.sql")
 
 #: The newest batches are left alone. A starting driver reads the catalog as it was
 #: before a batch in doubt, and then need not pick earlier batches' IDs out of chunks.

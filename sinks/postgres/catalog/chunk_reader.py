@@ -16,15 +16,15 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.seen_ids.entries import Entries
-from sinks.seen_ids.id_hash import to_bytes
-from sinks.seen_ids.ordering import U64Array
-from sinks.seen_ids.stored_chunks import Slices
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.seen_ids.entries import Entries
+from tallyweir.sinks.seen_ids.id_hash import to_bytes
+from tallyweir.sinks.seen_ids.ordering import U64Array
+from tallyweir.sinks.seen_ids.stored_chunks import Slices
 
-_SQL = load_statements("sinks.postgres.catalog", "runs.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.catalog", "runs.sql")
 
 _WORD_MAX = 2**64 - 1
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.seen_ids.tombstones import Tombstones
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.seen_ids.tombstones import Tombstones
 
-_SQL = load_statements("sinks.postgres.catalog", "erased.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.catalog", "erased.sql")
 
 
 def read_tombstones(connection: Connection[TupleRow], pipeline: str) -> Tombstones:

@@ -11,16 +11,16 @@ import numpy as np
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.catalog.chunk_reader import PostgresChunkReader
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.seen_ids.bloom_filter import BloomFilter
-from sinks.seen_ids.claim import NO_HASH
-from sinks.seen_ids.entries import Entries
-from sinks.seen_ids.run import Run
-from sinks.seen_ids.stored_chunks import StoredChunks
+from tallyweir.sinks.postgres.catalog.chunk_reader import PostgresChunkReader
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.seen_ids.bloom_filter import BloomFilter
+from tallyweir.sinks.seen_ids.claim import NO_HASH
+from tallyweir.sinks.seen_ids.entries import Entries
+from tallyweir.sinks.seen_ids.run import Run
+from tallyweir.sinks.seen_ids.stored_chunks import StoredChunks
 
-_SQL = load_statements("sinks.postgres.catalog", "runs.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.catalog", "runs.sql")
 
 
 class PostgresRunSource:

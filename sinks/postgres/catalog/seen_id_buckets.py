@@ -10,15 +10,15 @@ from functools import partial
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.database_link import DatabaseLink
-from sinks.postgres.server.lock_attempts import LockAttempts
-from sinks.postgres.server.naming import bucket_of_runs, runs_of_pipeline
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.ports import RejectedBucket, RowsRejectedError
+from tallyweir.sinks.postgres.server.database_link import DatabaseLink
+from tallyweir.sinks.postgres.server.lock_attempts import LockAttempts
+from tallyweir.sinks.postgres.server.naming import bucket_of_runs, runs_of_pipeline
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.ports import RejectedBucket, RowsRejectedError
 
-_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
-_RUNS = load_statements("sinks.postgres.catalog", "runs.sql")
+_PUBLISH = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
+_RUNS = load_statements("tallyweir.sinks.postgres.catalog", "runs.sql")
 
 #: Buckets that one transaction makes: it holds the locks of each until its end.
 _CREATED_AT_ONCE = 100

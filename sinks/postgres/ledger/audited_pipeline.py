@@ -17,19 +17,19 @@ from psycopg.errors import UndefinedTable
 from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow, TupleRow, dict_row
 
-from sinks.postgres.ledger.output_kinds import OutputKind, kind_of
-from sinks.postgres.ledger.registration import check_not_discarded
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.batch_run import streamed
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.ledger.output_kinds import OutputKind, kind_of
+from tallyweir.sinks.postgres.ledger.registration import check_not_discarded
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.batch_run import streamed
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
-_LEDGER = load_statements("sinks.postgres.ledger", "ledger.sql")
-_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
+_LEDGER = load_statements("tallyweir.sinks.postgres.ledger", "ledger.sql")
+_OUTPUTS = load_statements("tallyweir.sinks.postgres.ledger", "outputs.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import psycopg
 from psycopg.rows import TupleRow, dict_row
 
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.batch_run import BatchRun, Disposition, RunInput, run_topic
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.votes import EventCounts
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.batch_run import (
+    BatchRun,
+    Disposition,
+    RunInput,
+    run_topic,
+)
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.votes import EventCounts
 
-_CLAIM = load_statements("sinks.postgres.ledger", "claim.sql")
+_CLAIM = load_statements("tallyweir.sinks.postgres.ledger", "claim.sql")
 
 
 def read_published_run(

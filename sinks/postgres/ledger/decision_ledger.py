@@ -7,15 +7,15 @@ from collections.abc import Collection
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.stored_state import read_global_id
-from sinks.postgres.server.database_link import DatabaseLink
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.decisions import claim_lost
-from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
+from tallyweir.sinks.postgres.ledger.stored_state import read_global_id
+from tallyweir.sinks.postgres.server.database_link import DatabaseLink
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.decisions import claim_lost
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
 
-_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
-_SQL = load_statements("sinks.postgres.ledger", "decisions.sql")
+_PUBLISH = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.ledger", "decisions.sql")
 
 
 class PostgresDecisionLedger:

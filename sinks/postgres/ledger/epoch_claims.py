@@ -15,15 +15,15 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 
-from sinks.postgres.ledger.registration import check_not_discarded
-from sinks.postgres.server.naming import application_name
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.postgres.ledger.registration import check_not_discarded
+from tallyweir.sinks.postgres.server.naming import application_name
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
 
-_CLAIM = load_statements("sinks.postgres.ledger", "claim.sql")
-_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
+_CLAIM = load_statements("tallyweir.sinks.postgres.ledger", "claim.sql")
+_PUBLISH = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

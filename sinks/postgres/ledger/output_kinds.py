@@ -13,8 +13,8 @@ from typing import Any
 
 from psycopg import sql
 
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.naming import revisions_table, state_table
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.naming import revisions_table, state_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

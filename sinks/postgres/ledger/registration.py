@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.ledger", "registration.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.ledger", "registration.sql")
 
 
 def register_pipeline(

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.database_link import DatabaseLink
-from sinks.postgres.server.naming import application_name
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.in_doubt import EpochClaim
-from sinks.scaling.bounds import NOT_SCALED, Bounds, Range
-from sinks.scaling.decision import ScalingDecision
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.database_link import DatabaseLink
+from tallyweir.sinks.postgres.server.naming import application_name
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.scaling.bounds import NOT_SCALED, Bounds, Range
+from tallyweir.sinks.scaling.decision import ScalingDecision
 
-_SQL = load_statements("sinks.postgres.ledger", "scaling.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.ledger", "scaling.sql")
 _APPLICATION = "tallyweir scaling"
 
 

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.registration import check_not_discarded
-from sinks.postgres.server.instants import to_microseconds
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.batch_run import streamed
-from sinks.protocol.decisions import claim_lost
-from sinks.protocol.identity import Epoch
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import GlobalId
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import Progress
-from sinks.protocol.recovery import StoredPosition
-from sinks.protocol.watermark import PartitionClock
+from tallyweir.sinks.postgres.ledger.registration import check_not_discarded
+from tallyweir.sinks.postgres.server.instants import to_microseconds
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.batch_run import streamed
+from tallyweir.sinks.protocol.decisions import claim_lost
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.in_doubt import GlobalId
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import Progress
+from tallyweir.sinks.protocol.recovery import StoredPosition
+from tallyweir.sinks.protocol.watermark import PartitionClock
 
-_SQL = load_statements("sinks.postgres.publish", "publish.sql")
-_CLAIM_SQL = load_statements("sinks.postgres.ledger", "claim.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
+_CLAIM_SQL = load_statements("tallyweir.sinks.postgres.ledger", "claim.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 

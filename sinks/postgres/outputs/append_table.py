@@ -10,29 +10,36 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.output_kinds import APPEND, OutputKind
-from sinks.postgres.outputs.output import Output, StagedField, fields_of_events
-from sinks.postgres.outputs.replay_part import ReplayPart
-from sinks.postgres.outputs.result_tables import create_or_check
-from sinks.postgres.outputs.voted_rows import (
+from tallyweir.sinks.postgres.ledger.output_kinds import APPEND, OutputKind
+from tallyweir.sinks.postgres.outputs.output import (
+    Output,
+    StagedField,
+    fields_of_events,
+)
+from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
+from tallyweir.sinks.postgres.outputs.result_tables import create_or_check
+from tallyweir.sinks.postgres.outputs.voted_rows import (
     MovedRows,
     RowRefusedError,
     VotedRows,
     row_refusals,
 )
-from sinks.postgres.server.columns import (
+from tallyweir.sinks.postgres.server.columns import (
     POSITION_COLUMNS,
     Column,
     names,
     names_and_types,
     table_identifier,
 )
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.copyable import check_copyable
-from sinks.postgres.tables.exact_values import TypesChangedError, exact_sources
-from sinks.postgres.tables.insertable import RowSkippedError
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.copyable import check_copyable
+from tallyweir.sinks.postgres.tables.exact_values import (
+    TypesChangedError,
+    exact_sources,
+)
+from tallyweir.sinks.postgres.tables.insertable import RowSkippedError
 
-_SQL = load_statements("sinks.postgres.outputs", "append_table.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.outputs", "append_table.sql")
 
 #: The only column of a task's receipt: how many rows it has copied.
 COPIED_ROWS = Column(name="copied_rows", postgres_type="bigint")

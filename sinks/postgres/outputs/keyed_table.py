@@ -10,23 +10,31 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.output_kinds import STATEFUL, OutputKind
-from sinks.postgres.outputs.output import Output, StagedField, fields_of_events
-from sinks.postgres.outputs.replay_part import ReplayPart, others
-from sinks.postgres.outputs.result_tables import create_or_check
-from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows, row_refusals
-from sinks.postgres.server.columns import (
+from tallyweir.sinks.postgres.ledger.output_kinds import STATEFUL, OutputKind
+from tallyweir.sinks.postgres.outputs.output import (
+    Output,
+    StagedField,
+    fields_of_events,
+)
+from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart, others
+from tallyweir.sinks.postgres.outputs.result_tables import create_or_check
+from tallyweir.sinks.postgres.outputs.voted_rows import (
+    MovedRows,
+    VotedRows,
+    row_refusals,
+)
+from tallyweir.sinks.postgres.server.columns import (
     POSITION_COLUMNS,
     Column,
     names,
     names_and_types,
     table_identifier,
 )
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.insertable import skips_rows
-from sinks.postgres.tables.row_digest import RESULTS, change_digested, stored
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.insertable import skips_rows
+from tallyweir.sinks.postgres.tables.row_digest import RESULTS, change_digested, stored
 
-_SQL = load_statements("sinks.postgres.outputs", "keyed_table.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.outputs", "keyed_table.sql")
 
 #: The columns by which phase 2b reads the staged events.
 KEY = Column(name="tallyweir_key", postgres_type="text")

@@ -9,15 +9,15 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.output_kinds import OutputKind
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.columns import qualified, table_identifier
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.postgres.ledger.output_kinds import OutputKind
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.columns import qualified, table_identifier
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
 
-_SQL = load_statements("sinks.postgres.outputs", "lost_tables.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.outputs", "lost_tables.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 

@@ -6,12 +6,12 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.window_columns import WindowColumns
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.outputs.window_columns import WindowColumns
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.outputs", "metrics_view.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.outputs", "metrics_view.sql")
 _NUMBERS = frozenset({"bigint", "integer", "smallint", "numeric", "double precision"})
 
 

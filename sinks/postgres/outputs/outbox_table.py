@@ -10,15 +10,24 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.output_kinds import OUTBOX, OutputKind
-from sinks.postgres.outputs.output import Output, StagedField, fields_of_events
-from sinks.postgres.outputs.replay_part import ReplayPart
-from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
-from sinks.postgres.server.columns import POSITION_COLUMNS, Column
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.row_digest import RESULTS, RowDigest, row_hash, stored
+from tallyweir.sinks.postgres.ledger.output_kinds import OUTBOX, OutputKind
+from tallyweir.sinks.postgres.outputs.output import (
+    Output,
+    StagedField,
+    fields_of_events,
+)
+from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
+from tallyweir.sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
+from tallyweir.sinks.postgres.server.columns import POSITION_COLUMNS, Column
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.row_digest import (
+    RESULTS,
+    RowDigest,
+    row_hash,
+    stored,
+)
 
-_SQL = load_statements("sinks.postgres.outputs", "outbox_table.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.outputs", "outbox_table.sql")
 
 #: The staged columns that follow a message's fields: its key and the producer's ID.
 OUTBOX_KEY = "tallyweir_key"

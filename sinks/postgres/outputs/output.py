@@ -1,7 +1,7 @@
 """What every kind of output is in Postgres: tables, columns to stage, rows to move.
 
-Pipelines declare outputs by ``schemas.pipeline.outputs.pipeline_output``, and
-``spark_jobs.tables.layout_builder`` makes these of those.
+Pipelines declare outputs by ``tallyweir.schemas.pipeline.outputs.pipeline_output``, and
+``tallyweir.spark_jobs.tables.layout_builder`` makes these of those.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.output_kinds import OutputKind
-from sinks.postgres.outputs.replay_part import ReplayPart
-from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column, table_identifier
-from sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.ledger.output_kinds import OutputKind
+from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
+from tallyweir.sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import Column, table_identifier
+from tallyweir.sinks.postgres.server.naming import TableNames
 
 if TYPE_CHECKING:
-    from sinks.postgres.outputs.keyed_table import KeyedTable
+    from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.server.branch_names import HOME, database_of
-from sinks.postgres.server.columns import Column
-from sinks.protocol.catalog_limits import FALSE_POSITIVES
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.watermark import ClockRule
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.server.branch_names import HOME, database_of
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.watermark import ClockRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column, table_identifier
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import Column, table_identifier
 
 #: The schema of Tallyweir's own tables.
 _LEDGER = "tallyweir"

@@ -9,23 +9,27 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.server.branch_names import database_of
-from sinks.postgres.server.columns import (
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.server.branch_names import database_of
+from tallyweir.sinks.postgres.server.columns import (
     Column,
     names,
     qualified,
     table_identifier,
     type_name,
 )
-from sinks.postgres.server.sqlstate import is_row_rejection
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.branchable import check_branchable
-from sinks.postgres.tables.exact_values import exact_source, read_types, unfit_types
-from sinks.postgres.tables.insertable import check_insertable, raises_always
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.sqlstate import is_row_rejection
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.branchable import check_branchable
+from tallyweir.sinks.postgres.tables.exact_values import (
+    exact_source,
+    read_types,
+    unfit_types,
+)
+from tallyweir.sinks.postgres.tables.insertable import check_insertable, raises_always
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.tables", "result_tables.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.tables", "result_tables.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 

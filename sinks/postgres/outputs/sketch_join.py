@@ -8,13 +8,13 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.sketches import sketch_of
-from sinks.postgres.outputs.window_aggregates import WindowAggregate
-from sinks.postgres.outputs.window_columns import WindowColumns
-from sinks.postgres.server.columns import names, type_name
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.outputs.sketches import sketch_of
+from tallyweir.sinks.postgres.outputs.window_aggregates import WindowAggregate
+from tallyweir.sinks.postgres.outputs.window_columns import WindowColumns
+from tallyweir.sinks.postgres.server.columns import names, type_name
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.outputs", "sketch_join.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.outputs", "sketch_join.sql")
 _COMMA = sql.SQL(", ")
 
 #: Windows whose sketches are in memory at a time; a sketch has a few kilobytes.

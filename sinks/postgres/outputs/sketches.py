@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from sinks.postgres.outputs.distinct_sketch import DistinctSketch
-from sinks.postgres.outputs.percentile_sketch import PercentileSketch
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
+from tallyweir.sinks.postgres.outputs.distinct_sketch import DistinctSketch
+from tallyweir.sinks.postgres.outputs.percentile_sketch import PercentileSketch
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
 
 Sketch: TypeAlias = DistinctSketch | PercentileSketch
 

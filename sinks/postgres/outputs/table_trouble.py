@@ -11,17 +11,21 @@ from collections.abc import Sequence
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.output import Output, tables_of
-from sinks.postgres.outputs.result_tables import check_result_tables
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.connection import abandon
-from sinks.postgres.server.sqlstate import translate
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.table_owners import find_claims_holder
-from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
+from tallyweir.sinks.postgres.outputs.output import Output, tables_of
+from tallyweir.sinks.postgres.outputs.result_tables import check_result_tables
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.connection import abandon
+from tallyweir.sinks.postgres.server.sqlstate import translate
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.table_owners import find_claims_holder
+from tallyweir.sinks.protocol.errors import (
+    ConfigurationError,
+    RetryableError,
+    TallyweirError,
+)
 
-_SQL = load_statements("sinks.postgres.tables", "insertable.sql")
-_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.tables", "insertable.sql")
+_PUBLISH = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 

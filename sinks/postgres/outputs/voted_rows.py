@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.naming import TableNames
-from sinks.postgres.server.sqlstate import is_row_rejection
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.exact_values import TypesChangedError, unfit_types
-from sinks.postgres.tables.row_digest import RowDigest
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.votes import BatchTally
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.sqlstate import is_row_rejection
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.exact_values import TypesChangedError, unfit_types
+from tallyweir.sinks.postgres.tables.row_digest import RowDigest
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.votes import BatchTally
 
-_SQL = load_statements("sinks.postgres.outputs", "voted_rows.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.outputs", "voted_rows.sql")
 
 
 class RowRefusedError(Exception):

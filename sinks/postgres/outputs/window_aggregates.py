@@ -11,9 +11,9 @@ from enum import Enum
 
 from psycopg import sql
 
-from sinks.postgres.outputs.window_moments import Moments
-from sinks.postgres.server.columns import Column, type_name
-from sinks.postgres.server.instants import to_datetime
+from tallyweir.sinks.postgres.outputs.window_moments import Moments
+from tallyweir.sinks.postgres.server.columns import Column, type_name
+from tallyweir.sinks.postgres.server.instants import to_datetime
 
 #: Merges that compare values; they compare text by its bytes.
 _ORDERED = frozenset({"least", "greatest"})

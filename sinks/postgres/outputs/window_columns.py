@@ -7,12 +7,12 @@ from enum import Enum
 
 from psycopg import sql
 
-from sinks.postgres.outputs.keyed_table import SEQUENCE
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.window_aggregates import Partial, WindowAggregate
-from sinks.postgres.outputs.window_kinds import SessionWindows, WindowKind
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.naming import revisions_table
+from tallyweir.sinks.postgres.outputs.keyed_table import SEQUENCE
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.window_aggregates import Partial, WindowAggregate
+from tallyweir.sinks.postgres.outputs.window_kinds import SessionWindows, WindowKind
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import revisions_table
 
 #: The first column of every window table, its state and its staging.
 WINDOW_START = Column(name="window_start", postgres_type="timestamp with time zone")

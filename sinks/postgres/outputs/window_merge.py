@@ -14,21 +14,21 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.keyed_table import SEQUENCE
-from sinks.postgres.outputs.sketch_join import SketchJoin
-from sinks.postgres.outputs.window_columns import WindowColumns
-from sinks.postgres.server.columns import names, table_identifier
-from sinks.postgres.server.naming import revisions_table
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.insertable import may_skip_rows, skips_rows
-from sinks.postgres.tables.row_digest import (
+from tallyweir.sinks.postgres.outputs.keyed_table import SEQUENCE
+from tallyweir.sinks.postgres.outputs.sketch_join import SketchJoin
+from tallyweir.sinks.postgres.outputs.window_columns import WindowColumns
+from tallyweir.sinks.postgres.server.columns import names, table_identifier
+from tallyweir.sinks.postgres.server.naming import revisions_table
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.insertable import may_skip_rows, skips_rows
+from tallyweir.sinks.postgres.tables.row_digest import (
     RowDigest,
     change_digested,
     row_hash,
     stored,
 )
 
-_SQL = load_statements("sinks.postgres.outputs", "window_merge.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.outputs", "window_merge.sql")
 _COMMA = sql.SQL(", ")
 #: The condition for the rows of a stored table that a batch may change.
 _CAN_CHANGE = {"target": sql.SQL("NOT final"), "state": sql.SQL("true")}

@@ -10,31 +10,31 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.output_kinds import WINDOW, OutputKind
-from sinks.postgres.outputs.metrics_view import create_metrics_view
-from sinks.postgres.outputs.output import StagedField, fields_of_events
-from sinks.postgres.outputs.replay_part import ReplayPart, others
-from sinks.postgres.outputs.result_tables import create_or_check, read_columns
-from sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
-from sinks.postgres.outputs.window_columns import (
+from tallyweir.sinks.postgres.ledger.output_kinds import WINDOW, OutputKind
+from tallyweir.sinks.postgres.outputs.metrics_view import create_metrics_view
+from tallyweir.sinks.postgres.outputs.output import StagedField, fields_of_events
+from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart, others
+from tallyweir.sinks.postgres.outputs.result_tables import create_or_check, read_columns
+from tallyweir.sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
+from tallyweir.sinks.postgres.outputs.window_columns import (
     REVISION_COLUMNS,
     WINDOW_EVENTS,
     WindowColumns,
 )
-from sinks.postgres.outputs.window_merge import WindowMerge
-from sinks.postgres.server.columns import (
+from tallyweir.sinks.postgres.outputs.window_merge import WindowMerge
+from tallyweir.sinks.postgres.server.columns import (
     Column,
     names,
     names_and_types,
     table_identifier,
 )
-from sinks.postgres.server.naming import TableNames, revisions_table
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.row_digest import RESULTS, REVISIONS
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.votes import OutputTally
+from tallyweir.sinks.postgres.server.naming import TableNames, revisions_table
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.row_digest import RESULTS, REVISIONS
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.votes import OutputTally
 
-_SQL = load_statements("sinks.postgres.outputs", "window_table.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.outputs", "window_table.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 

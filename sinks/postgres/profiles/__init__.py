@@ -9,12 +9,12 @@ from enum import StrEnum
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch, snapshot
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch, snapshot
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.profiles", "profiles.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.profiles", "profiles.sql")
 
 #: Number of profiles kept for each kind and pipeline.
 KEPT = 5

@@ -15,9 +15,9 @@ from typing import TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.catalog.seen_id_buckets import SeenIdBuckets
-from sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
-from sinks.postgres.ledger.epoch_claims import (
+from tallyweir.sinks.postgres.catalog.seen_id_buckets import SeenIdBuckets
+from tallyweir.sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
+from tallyweir.sinks.postgres.ledger.epoch_claims import (
     check_not_paused,
     draw_nonce,
     identify,
@@ -26,39 +26,45 @@ from sinks.postgres.ledger.epoch_claims import (
     read_newest_driver_claim,
     read_newest_epoch,
 )
-from sinks.postgres.ledger.registration import check_not_discarded, register_pipeline
-from sinks.postgres.ledger.stored_state import read_decided, read_stored_progress
-from sinks.postgres.outputs.lost_tables import check_not_lost, read_owed
-from sinks.postgres.outputs.output import Output, tables_of
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.result_tables import create_result_tables
-from sinks.postgres.outputs.table_trouble import explain_failure
-from sinks.postgres.publish.publish_clock import PublishClock
-from sinks.postgres.publish.publish_transaction import (
+from tallyweir.sinks.postgres.ledger.registration import (
+    check_not_discarded,
+    register_pipeline,
+)
+from tallyweir.sinks.postgres.ledger.stored_state import (
+    read_decided,
+    read_stored_progress,
+)
+from tallyweir.sinks.postgres.outputs.lost_tables import check_not_lost, read_owed
+from tallyweir.sinks.postgres.outputs.output import Output, tables_of
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.result_tables import create_result_tables
+from tallyweir.sinks.postgres.outputs.table_trouble import explain_failure
+from tallyweir.sinks.postgres.publish.publish_clock import PublishClock
+from tallyweir.sinks.postgres.publish.publish_transaction import (
     HomeOrder,
     PostgresPublishTransaction,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.database_link import DatabaseLink
-from sinks.postgres.server.instants import to_datetime, to_microseconds
-from sinks.postgres.server.naming import application_name, state_table
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.staging.staging_schemas import StagingSchemas
-from sinks.postgres.tables.shadow_tables import check_tables_kept
-from sinks.postgres.tables.table_owners import TableOwner
-from sinks.postgres.versions.version_claim import JudgedClaim, judge_claim
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import EpochClaim, GlobalId
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan, Progress
-from sinks.protocol.recovery import StoredPosition
-from sinks.protocol.votes import BatchTally
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.database_link import DatabaseLink
+from tallyweir.sinks.postgres.server.instants import to_datetime, to_microseconds
+from tallyweir.sinks.postgres.server.naming import application_name, state_table
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.staging.staging_schemas import StagingSchemas
+from tallyweir.sinks.postgres.tables.shadow_tables import check_tables_kept
+from tallyweir.sinks.postgres.tables.table_owners import TableOwner
+from tallyweir.sinks.postgres.versions.version_claim import JudgedClaim, judge_claim
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan, Progress
+from tallyweir.sinks.protocol.recovery import StoredPosition
+from tallyweir.sinks.protocol.votes import BatchTally
 
-_CLAIM = load_statements("sinks.postgres.ledger", "claim.sql")
-_KEYED = load_statements("sinks.postgres.publish", "keyed.sql")
-_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
+_CLAIM = load_statements("tallyweir.sinks.postgres.ledger", "claim.sql")
+_KEYED = load_statements("tallyweir.sinks.postgres.publish", "keyed.sql")
+_PUBLISH = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
 
 _T = TypeVar("_T")
 

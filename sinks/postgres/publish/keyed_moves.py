@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from psycopg import sql
 
-from sinks.postgres.outputs.voted_rows import VotedRows
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.outputs.voted_rows import VotedRows
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.publish", "keyed.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.publish", "keyed.sql")
 
 
 class KeyedMoves:

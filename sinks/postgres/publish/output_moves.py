@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.voted_rows import VotedRows, row_refusals
-from sinks.postgres.publish.publish_clock import PublishClock
-from sinks.postgres.server.branch_names import staged_for
-from sinks.postgres.server.instants import to_datetime
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.identity import Epoch
-from sinks.protocol.ports import BatchTerms
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.voted_rows import VotedRows, row_refusals
+from tallyweir.sinks.postgres.publish.publish_clock import PublishClock
+from tallyweir.sinks.postgres.server.branch_names import staged_for
+from tallyweir.sinks.postgres.server.instants import to_datetime
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.ports import BatchTerms
 
-_SQL = load_statements("sinks.postgres.publish", "publish.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
 
 
 class OutputMoves:

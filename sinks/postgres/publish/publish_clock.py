@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sinks.protocol.measures import Measures
-from sinks.step_clock import Spent, StepClock
+from tallyweir.sinks.protocol.measures import Measures
+from tallyweir.sinks.step_clock import Spent, StepClock
 
 #: Batches of a pipeline whose measures are kept: an hour at 27 batches a second.
 MEASURES_KEPT = 100_000

@@ -1,6 +1,6 @@
 """The home's publish transaction: everything that a batch changes there, or nothing.
 
-The order of its steps is the protocol's (``sinks.protocol``):
+The order of its steps is the protocol's (``tallyweir.sinks.protocol``):
 
 1. lock the pipeline's row, so that publish transactions of one pipeline queue up;
 2. fence and compare the offsets, by what is read under the lock;
@@ -27,38 +27,38 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 from psycopg.types.json import Json
 
-from sinks.postgres.ledger.stored_state import lock_stored_state, read_decided
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.table_trouble import explain_failure
-from sinks.postgres.outputs.voted_rows import RowRefusedError, VotedRows
-from sinks.postgres.publish.keyed_moves import KeyedMoves
-from sinks.postgres.publish.output_moves import (
+from tallyweir.sinks.postgres.ledger.stored_state import lock_stored_state, read_decided
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.table_trouble import explain_failure
+from tallyweir.sinks.postgres.outputs.voted_rows import RowRefusedError, VotedRows
+from tallyweir.sinks.postgres.publish.keyed_moves import KeyedMoves
+from tallyweir.sinks.postgres.publish.output_moves import (
     OutputMoves,
     publish_values,
 )
-from sinks.postgres.publish.publish_clock import MEASURES_KEPT, PublishClock
-from sinks.postgres.publish.run_moves import RunMoves
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import names
-from sinks.postgres.server.connection import abandon, standbys_waited_for
-from sinks.postgres.server.instants import to_datetime
-from sinks.postgres.server.naming import TableNames
-from sinks.postgres.server.sqlstate import translate
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.staging.attempt_register import transactions_of
-from sinks.postgres.staging.rejections import explain_refusal
-from sinks.postgres.staging.staging_tables import EVENT_LOGS
-from sinks.protocol.ages import grown
-from sinks.protocol.decisions import PublishDecision, decide_publish
-from sinks.protocol.errors import OutcomeUnknownError
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import EpochClaim, GlobalId
-from sinks.protocol.measures import measures_json
-from sinks.protocol.ports import BatchPlan, BatchTerms
-from sinks.protocol.samples import samples_json
-from sinks.protocol.votes import BatchTally, EventCounts, OutputTally
+from tallyweir.sinks.postgres.publish.publish_clock import MEASURES_KEPT, PublishClock
+from tallyweir.sinks.postgres.publish.run_moves import RunMoves
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import names
+from tallyweir.sinks.postgres.server.connection import abandon, standbys_waited_for
+from tallyweir.sinks.postgres.server.instants import to_datetime
+from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.sqlstate import translate
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.staging.attempt_register import transactions_of
+from tallyweir.sinks.postgres.staging.rejections import explain_refusal
+from tallyweir.sinks.postgres.staging.staging_tables import EVENT_LOGS
+from tallyweir.sinks.protocol.ages import grown
+from tallyweir.sinks.protocol.decisions import PublishDecision, decide_publish
+from tallyweir.sinks.protocol.errors import OutcomeUnknownError
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId
+from tallyweir.sinks.protocol.measures import measures_json
+from tallyweir.sinks.protocol.ports import BatchPlan, BatchTerms
+from tallyweir.sinks.protocol.samples import samples_json
+from tallyweir.sinks.protocol.votes import BatchTally, EventCounts, OutputTally
 
-_SQL = load_statements("sinks.postgres.publish", "publish.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 

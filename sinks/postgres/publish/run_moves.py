@@ -7,16 +7,16 @@ from collections.abc import Mapping
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.voted_rows import VotedRows
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.naming import TableNames
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.staging.corrections import CORRECTION, Corrections
-from sinks.protocol.batch_run import BatchRun
-from sinks.protocol.votes import BatchTally
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.voted_rows import VotedRows
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.staging.corrections import CORRECTION, Corrections
+from tallyweir.sinks.protocol.batch_run import BatchRun
+from tallyweir.sinks.protocol.votes import BatchTally
 
-_SQL = load_statements("sinks.postgres.publish", "publish.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
 
 
 class RunMoves:

@@ -21,13 +21,13 @@ from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 from psycopg.types.json import Jsonb
 
-from sinks.postgres.ledger.audited_pipeline import fetch_pipeline, snapshot
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch_pipeline, snapshot
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import TallyweirError
 
-_SQL = load_statements("sinks.postgres.records", "driver_log.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.records", "driver_log.sql")
 
 #: Number of lines kept for a pipeline.
 KEPT = 3_000

@@ -12,18 +12,18 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.status.batch_costs import CATALOG, read_state_sizes
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.status.batch_costs import CATALOG, read_state_sizes
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch,
     fetch_one,
     fetch_pipeline,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.records", "pipeline_gauges.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.records", "pipeline_gauges.sql")
 
 #: Seconds from one reading of the gauges to the next.
 EVERY_S = 30

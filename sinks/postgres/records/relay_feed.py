@@ -15,12 +15,12 @@ from typing import TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.locked_session import LockedSession
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.server.locked_session import LockedSession
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
-_SQL = load_statements("sinks.postgres.records", "relay.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.records", "relay.sql")
 
 #: An arbitrary number; it must be the same for every Tallyweir.
 ADVISORY_LOCK = 7_255_946_012

@@ -17,12 +17,12 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 from yoyo import get_backend, read_migrations
 
-from sinks.postgres.server.connection import connect, pin
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.connection import connect, pin
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.schema", "migrations.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.schema", "migrations.sql")
 
 #: An arbitrary number; it must be the same for every Tallyweir.
 _ADVISORY_LOCK = 7_255_946_011
@@ -59,7 +59,7 @@ def _apply(dsn: str, *, schema: str, folder: str) -> tuple[str, ...]:
     Crash:
         Each migration is one transaction; the next caller continues.
     """
-    path = resources.files("sinks.postgres.schema").joinpath("sql", folder)
+    path = resources.files("tallyweir.sinks.postgres.schema").joinpath("sql", folder)
     known = [
         entry.name.removesuffix(".sql")
         for entry in path.iterdir()
@@ -95,7 +95,9 @@ def _apply(dsn: str, *, schema: str, folder: str) -> tuple[str, ...]:
 @cache
 def ledger_names() -> frozenset[str]:
     """Name the tables and views that migrations make in the ledger's schema."""
-    folder = resources.files("sinks.postgres.schema").joinpath("sql", "migrations")
+    folder = resources.files("tallyweir.sinks.postgres.schema").joinpath(
+        "sql", "migrations"
+    )
     made = re.compile(r"(?:TABLE|VIEW) (?:IF NOT EXISTS )?tallyweir\.(\w+)")
     return frozenset(
         name

@@ -12,13 +12,13 @@ import psycopg
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.schema", "roles.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.schema", "roles.sql")
 
 PUBLISHER = "tallyweir_publisher"
 RELAY = "tallyweir_relay"

@@ -13,12 +13,12 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.schema", "scratch_database.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.schema", "scratch_database.sql")
 
 _NAME = "tallyweir scratch"
 

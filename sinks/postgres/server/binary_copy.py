@@ -12,7 +12,7 @@ from pgpq.schema import Jsonb
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.columns import Column, names
+from tallyweir.sinks.postgres.server.columns import Column, names
 
 
 def copy_staged(

@@ -10,12 +10,12 @@ from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.ledger", "claim.sql")
-_PIN = load_statements("sinks.postgres.server", "session.sql")["pin"]
+_SQL = load_statements("tallyweir.sinks.postgres.ledger", "claim.sql")
+_PIN = load_statements("tallyweir.sinks.postgres.server", "session.sql")["pin"]
 
 #: Seconds until an unreachable server is reported.
 CONNECT_TIMEOUT_S = 10

@@ -8,8 +8,8 @@ from typing import TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.connection import connect, standbys_waited_for
-from sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.connection import connect, standbys_waited_for
+from tallyweir.sinks.postgres.server.sqlstate import translated
 
 _T = TypeVar("_T")
 

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from sinks.postgres.server.branch_names import HOME
-from sinks.protocol.errors import ConfigurationError
-from sinks.settings import read_setting
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.settings import read_setting
 
 #: A JSON object: name to libpq connection string. May hold secrets.
 DATABASES_VARIABLE = "TALLYWEIR_DATABASES"

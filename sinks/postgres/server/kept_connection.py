@@ -7,9 +7,9 @@ from typing import TypeAlias
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.naming import application_name
-from sinks.protocol.identity import Epoch
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import application_name
+from tallyweir.sinks.protocol.identity import Epoch
 
 PostgresConnection: TypeAlias = psycopg.Connection[TupleRow]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.database_link import DatabaseLink
+from tallyweir.sinks.postgres.server.database_link import DatabaseLink
 
 #: Pause after a failed attempt: a session that reads a whole database does so for
 #: minutes or hours, and each attempt makes all other sessions wait.

@@ -40,11 +40,11 @@ from typing import TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.connection import connect, standbys_waited_for
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.connection import connect, standbys_waited_for
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.server", "locked_session.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.server", "locked_session.sql")
 
 _T = TypeVar("_T")
 

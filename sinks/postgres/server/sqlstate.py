@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from sinks.protocol.errors import (
+from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     FatalError,
     RetryableError,

@@ -24,12 +24,12 @@ from collections.abc import Sequence
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.naming import TableNames
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.identity import Attempt
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.identity import Attempt
 
-_SQL = load_statements("sinks.postgres.staging", "staging.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.staging", "staging.sql")
 
 #: The register's name, among the staging tables.
 ATTEMPTS = "attempt"

@@ -15,14 +15,14 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.columns import Column, table_identifier
-from sinks.postgres.server.naming import TableNames
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.staging.attempt_register import transactions_of
-from sinks.protocol.identity import Attempt
+from tallyweir.sinks.postgres.server.columns import Column, table_identifier
+from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.staging.attempt_register import transactions_of
+from tallyweir.sinks.protocol.identity import Attempt
 
-_SQL = load_statements("sinks.postgres.publish", "publish.sql")
-_TABLES = load_statements("sinks.postgres.tables", "result_tables.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
+_TABLES = load_statements("tallyweir.sinks.postgres.tables", "result_tables.sql")
 
 #: The staging table.
 CORRECTION = "correction"

@@ -15,15 +15,15 @@ from typing import Any
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.keyed_table import KEY, KeyedTable
-from sinks.postgres.server.columns import names
-from sinks.postgres.server.naming import TableNames
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.staging.attempt_register import transactions_of
-from sinks.protocol.identity import Attempt
+from tallyweir.sinks.postgres.outputs.keyed_table import KEY, KeyedTable
+from tallyweir.sinks.postgres.server.columns import names
+from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.staging.attempt_register import transactions_of
+from tallyweir.sinks.protocol.identity import Attempt
 
-_SQL = load_statements("sinks.postgres.publish", "keyed.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.publish", "keyed.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,25 +15,32 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.table_trouble import check_unchanged, explain_failure
-from sinks.postgres.server.branch_names import staged_for
-from sinks.postgres.server.columns import names, table_identifier
-from sinks.postgres.server.connection import abandon
-from sinks.postgres.server.naming import TableNames
-from sinks.postgres.server.sqlstate import is_row_rejection, translate, translated
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.staging.attempt_register import transactions_of
-from sinks.postgres.staging.corrections import Corrections
-from sinks.postgres.tables.exact_values import exact_sources
-from sinks.postgres.tables.insertable import RowSkippedError, skips_rows
-from sinks.protocol.errors import ConfigurationError, TallyweirError
-from sinks.protocol.identity import Attempt
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import RejectedRow, RowsRejectedError
-from sinks.protocol.votes import BatchTally
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.table_trouble import (
+    check_unchanged,
+    explain_failure,
+)
+from tallyweir.sinks.postgres.server.branch_names import staged_for
+from tallyweir.sinks.postgres.server.columns import names, table_identifier
+from tallyweir.sinks.postgres.server.connection import abandon
+from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.sqlstate import (
+    is_row_rejection,
+    translate,
+    translated,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.staging.attempt_register import transactions_of
+from tallyweir.sinks.postgres.staging.corrections import Corrections
+from tallyweir.sinks.postgres.tables.exact_values import exact_sources
+from tallyweir.sinks.postgres.tables.insertable import RowSkippedError, skips_rows
+from tallyweir.sinks.protocol.errors import ConfigurationError, TallyweirError
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import RejectedRow, RowsRejectedError
+from tallyweir.sinks.protocol.votes import BatchTally
 
-_SQL = load_statements("sinks.postgres.staging", "rejections.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.staging", "rejections.sql")
 
 #: A table that refuses more rows of one batch than this is wrong; its rows are not.
 REJECTED_ROWS_MAX = 10_000

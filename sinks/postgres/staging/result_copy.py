@@ -14,21 +14,24 @@ import psycopg
 import pyarrow as pa
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.table_trouble import check_unchanged, explain_failure
-from sinks.postgres.server.binary_copy import copy_results
-from sinks.postgres.server.columns import POSITION_COLUMNS, table_identifier
-from sinks.postgres.server.sqlstate import is_row_rejection, translate
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.staging.rejections import (
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.table_trouble import (
+    check_unchanged,
+    explain_failure,
+)
+from tallyweir.sinks.postgres.server.binary_copy import copy_results
+from tallyweir.sinks.postgres.server.columns import POSITION_COLUMNS, table_identifier
+from tallyweir.sinks.postgres.server.sqlstate import is_row_rejection, translate
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.staging.rejections import (
     check_number,
     check_takes_any,
     rejected_row,
 )
-from sinks.postgres.tables.insertable import RowSkippedError
-from sinks.protocol.ports import RejectedRow, RowsRejectedError
+from tallyweir.sinks.postgres.tables.insertable import RowSkippedError
+from tallyweir.sinks.protocol.ports import RejectedRow, RowsRejectedError
 
-_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
+_PUBLISH = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
 _POSITION = [column.name for column in POSITION_COLUMNS]
 
 

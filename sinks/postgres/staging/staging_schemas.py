@@ -10,23 +10,27 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.database_link import DatabaseLink
-from sinks.postgres.server.lock_attempts import LockAttempts
-from sinks.postgres.server.naming import STAGING_SETS, staging_schema, staging_table
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.staging.attempt_register import ATTEMPTS
-from sinks.postgres.staging.staging_tables import (
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.database_link import DatabaseLink
+from tallyweir.sinks.postgres.server.lock_attempts import LockAttempts
+from tallyweir.sinks.postgres.server.naming import (
+    STAGING_SETS,
+    staging_schema,
+    staging_table,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.staging.attempt_register import ATTEMPTS
+from tallyweir.sinks.postgres.staging.staging_tables import (
     append_targets,
     arranged,
     create_staging,
     staging_tables,
 )
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
 
-_SQL = load_statements("sinks.postgres.ledger", "claim.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.ledger", "claim.sql")
 
 #: Staging is emptied once it holds more rows than this. Small batches leave their rows
 #: in place, because a TRUNCATE costs more than skipping them.

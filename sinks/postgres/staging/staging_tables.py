@@ -19,16 +19,20 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.branch_names import HOME, staged_for
-from sinks.postgres.server.columns import Column, packed, table_identifier
-from sinks.postgres.server.naming import STAGING_SETS, staging_schema, staging_table
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.staging.attempt_register import ATTEMPT_COLUMNS, ATTEMPTS
-from sinks.postgres.staging.corrections import CORRECTION, correction_columns
-from sinks.protocol.identity import Epoch
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.branch_names import HOME, staged_for
+from tallyweir.sinks.postgres.server.columns import Column, packed, table_identifier
+from tallyweir.sinks.postgres.server.naming import (
+    STAGING_SETS,
+    staging_schema,
+    staging_table,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.staging.attempt_register import ATTEMPT_COLUMNS, ATTEMPTS
+from tallyweir.sinks.postgres.staging.corrections import CORRECTION, correction_columns
+from tallyweir.sinks.protocol.identity import Epoch
 
-_SQL = load_statements("sinks.postgres.staging", "staging.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.staging", "staging.sql")
 
 _EVENT_POSITION = (
     Column(name="kafka_topic", postgres_type="text"),

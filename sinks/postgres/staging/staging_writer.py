@@ -9,18 +9,18 @@ import psycopg
 import pyarrow as pa
 from psycopg.rows import TupleRow
 
-from sinks.postgres.outputs.append_table import COPIED_ROWS, AppendTable
-from sinks.postgres.server.binary_copy import copy_staged
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.connection import abandon
-from sinks.postgres.server.naming import TableNames
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.staging.attempt_register import register_attempt
-from sinks.postgres.staging.result_copy import ResultCopy
-from sinks.protocol.identity import Attempt
+from tallyweir.sinks.postgres.outputs.append_table import COPIED_ROWS, AppendTable
+from tallyweir.sinks.postgres.server.binary_copy import copy_staged
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.connection import abandon
+from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.staging.attempt_register import register_attempt
+from tallyweir.sinks.postgres.staging.result_copy import ResultCopy
+from tallyweir.sinks.protocol.identity import Attempt
 
-_SQL = load_statements("sinks.postgres.staging", "staging.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.staging", "staging.sql")
 
 
 class StagingWriter:

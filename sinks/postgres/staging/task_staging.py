@@ -12,10 +12,10 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.server.branch_names import HOME, database_of, staged_for
-from sinks.postgres.server.columns import Column
-from sinks.postgres.staging.staging_writer import StagingWriter
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.server.branch_names import HOME, database_of, staged_for
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
 
 
 class TakesRows(Protocol):

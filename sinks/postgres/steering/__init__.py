@@ -5,17 +5,17 @@ Redriving dead letters is not an act: it only leaves notes, and disturbs no driv
 
 from __future__ import annotations
 
-from sinks.postgres.steering.accept_loss import accept_loss
-from sinks.postgres.steering.act import ActRequest, check_reason
-from sinks.postgres.steering.actor import act_as
-from sinks.postgres.steering.discard import Discarded, discard
-from sinks.postgres.steering.drain import (
+from tallyweir.sinks.postgres.steering.accept_loss import accept_loss
+from tallyweir.sinks.postgres.steering.act import ActRequest, check_reason
+from tallyweir.sinks.postgres.steering.actor import act_as
+from tallyweir.sinks.postgres.steering.discard import Discarded, discard
+from tallyweir.sinks.postgres.steering.drain import (
     DrainOutcome,
     drain,
     end_drain,
     read_drain_outcome,
 )
-from sinks.postgres.steering.erase import (
+from tallyweir.sinks.postgres.steering.erase import (
     Erasure,
     ErasureRequest,
     Tombs,
@@ -25,10 +25,10 @@ from sinks.postgres.steering.erase import (
     read_erasures,
     read_tombs,
 )
-from sinks.postgres.steering.fork import Fork, fork
-from sinks.postgres.steering.offset_reset import MovedPosition, reset_offsets
-from sinks.postgres.steering.pause import pause, resume
-from sinks.postgres.steering.redrive import (
+from tallyweir.sinks.postgres.steering.fork import Fork, fork
+from tallyweir.sinks.postgres.steering.offset_reset import MovedPosition, reset_offsets
+from tallyweir.sinks.postgres.steering.pause import pause, resume
+from tallyweir.sinks.postgres.steering.redrive import (
     RecordPosition,
     RedriveSelection,
     WaitingLetter,
@@ -37,18 +37,21 @@ from sinks.postgres.steering.redrive import (
     read_letters,
     redriving,
 )
-from sinks.postgres.steering.restore import Restored, restore
-from sinks.postgres.steering.scaling_act import end_scaling, set_bounds
-from sinks.postgres.steering.shadow_diff import OutputDiff, diff
-from sinks.postgres.steering.snapshot import (
+from tallyweir.sinks.postgres.steering.restore import Restored, restore
+from tallyweir.sinks.postgres.steering.scaling_act import end_scaling, set_bounds
+from tallyweir.sinks.postgres.steering.shadow_diff import OutputDiff, diff
+from tallyweir.sinks.postgres.steering.snapshot import (
     Snapshot,
     drop_snapshot,
     list_snapshots,
     take_snapshot,
 )
-from sinks.postgres.steering.switch import Switch, switch
-from sinks.postgres.steering.topic_acceptance import AcceptedTopic, accept_topics
-from sinks.postgres.steering.version_change import (
+from tallyweir.sinks.postgres.steering.switch import Switch, switch
+from tallyweir.sinks.postgres.steering.topic_acceptance import (
+    AcceptedTopic,
+    accept_topics,
+)
+from tallyweir.sinks.postgres.steering.version_change import (
     ChangeRequest,
     list_versions,
     plan_update,

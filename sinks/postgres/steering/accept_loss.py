@@ -12,26 +12,29 @@ from contextlib import ExitStack
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_databases import NO_DATABASES, connect_databases
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.audited_databases import (
+    NO_DATABASES,
+    connect_databases,
+)
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     read_pipeline,
 )
-from sinks.postgres.outputs.lost_tables import (
+from tallyweir.sinks.postgres.outputs.lost_tables import (
     LostRows,
     accept_lost,
     find_lost,
     forget_windows,
     is_there,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import qualified
-from sinks.postgres.server.naming import state_table
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.steering.act import ActRequest, acting
-from sinks.postgres.tables.foreign_code import hold_tables
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import qualified
+from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.steering.act import ActRequest, acting
+from tallyweir.sinks.postgres.tables.foreign_code import hold_tables
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 def accept_loss(

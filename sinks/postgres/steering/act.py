@@ -20,16 +20,16 @@ from psycopg.errors import LockNotAvailable
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
-from sinks.faultpoints import ActPoint, making
-from sinks.postgres.ledger.audited_pipeline import fetch, fetch_pipeline
-from sinks.postgres.ledger.epoch_claims import draw_nonce, insert_claim
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.identity import Epoch
+from tallyweir.sinks.faultpoints import ActPoint, making
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch, fetch_pipeline
+from tallyweir.sinks.postgres.ledger.epoch_claims import draw_nonce, insert_claim
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.identity import Epoch
 
-_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
-_SQL = load_statements("sinks.postgres.steering", "act.sql")
+_PUBLISH = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "act.sql")
 
 #: How long to wait for a publish or a snapshot that is under way.
 LOCK_TIMEOUT_MS = 30_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.steering", "act.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "act.sql")
 
 
 def act_as(connection: Connection[TupleRow], name: str) -> None:

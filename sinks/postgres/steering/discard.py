@@ -20,40 +20,44 @@ from psycopg import Connection, Rollback, sql
 from psycopg.errors import DependentObjectsStillExist
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.faultpoints import ActPoint, making
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.faultpoints import ActPoint, making
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     fetch_pipeline,
     read_pipeline,
 )
-from sinks.postgres.server.branch_names import HOME, branch_prefix
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.naming import (
+from tallyweir.sinks.postgres.server.branch_names import HOME, branch_prefix
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.naming import (
     revisions_table,
     runs_of_pipeline,
     staging_schema_pattern,
     state_table_pattern,
 )
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.steering.act import ActRequest, check_reason, hold_snapshots
-from sinks.postgres.steering.forked_rows import COPIED, NOT_COPIED
-from sinks.postgres.steering.offset_reset import check_nothing_in_doubt
-from sinks.postgres.steering.snapshot import (
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.steering.act import (
+    ActRequest,
+    check_reason,
+    hold_snapshots,
+)
+from tallyweir.sinks.postgres.steering.forked_rows import COPIED, NOT_COPIED
+from tallyweir.sinks.postgres.steering.offset_reset import check_nothing_in_doubt
+from tallyweir.sinks.postgres.steering.snapshot import (
     Snapshot,
     delete_snapshot,
     read_snapshots,
 )
-from sinks.postgres.tables.foreign_code import hold_tables
-from sinks.postgres.tables.shadow_tables import read_shadow_tables
-from sinks.postgres.tables.table_owners import TableOwner
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.postgres.tables.foreign_code import hold_tables
+from tallyweir.sinks.postgres.tables.shadow_tables import read_shadow_tables
+from tallyweir.sinks.postgres.tables.table_owners import TableOwner
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
-_SQL = load_statements("sinks.postgres.steering", "discard.sql")
-_ACT = load_statements("sinks.postgres.steering", "act.sql")
-_CLAIM = load_statements("sinks.postgres.ledger", "claim.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "discard.sql")
+_ACT = load_statements("tallyweir.sinks.postgres.steering", "act.sql")
+_CLAIM = load_statements("tallyweir.sinks.postgres.ledger", "claim.sql")
 
 #: The note stays, the catalog loses a partition, and the pipeline's row goes last.
 _OTHERWISE = ("discarded_pipeline", "seen_id_run", "pipeline")

@@ -14,15 +14,20 @@ from dataclasses import dataclass
 from psycopg import Connection, Rollback
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch_one
-from sinks.postgres.ledger.epoch_claims import Drain, Pause, read_drain, read_pause
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.steering.act import ActRequest, acting
-from sinks.postgres.steering.pause import check_nobody_paused, insert_pause
-from sinks.protocol.errors import ConfigurationError, FencedError
-from sinks.protocol.identity import Epoch
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch_one
+from tallyweir.sinks.postgres.ledger.epoch_claims import (
+    Drain,
+    Pause,
+    read_drain,
+    read_pause,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.steering.act import ActRequest, acting
+from tallyweir.sinks.postgres.steering.pause import check_nobody_paused, insert_pause
+from tallyweir.sinks.protocol.errors import ConfigurationError, FencedError
+from tallyweir.sinks.protocol.identity import Epoch
 
-_SQL = load_statements("sinks.postgres.steering", "drain.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "drain.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

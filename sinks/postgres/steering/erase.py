@@ -20,23 +20,23 @@ from psycopg import Connection, sql
 from psycopg.errors import DataError, ProgrammingError
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.checks.keyed_state import spellings
-from sinks.postgres.audit.checks.written_outputs import (
+from tallyweir.sinks.postgres.audit.checks.keyed_state import spellings
+from tallyweir.sinks.postgres.audit.checks.written_outputs import (
     present_columns,
     read_written_outputs,
 )
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
 )
-from sinks.postgres.outputs.outbox_table import MESSAGE_COLUMNS
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.steering.act import ActRequest, acting
-from sinks.postgres.steering.erased_events import (
+from tallyweir.sinks.postgres.outputs.outbox_table import MESSAGE_COLUMNS
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.steering.act import ActRequest, acting
+from tallyweir.sinks.postgres.steering.erased_events import (
     ASIDE,
     ErasedEvents,
     Position,
@@ -45,12 +45,12 @@ from sinks.postgres.steering.erased_events import (
     output_named,
     written,
 )
-from sinks.postgres.steering.snapshot import is_held, read_snapshots
-from sinks.postgres.tables.foreign_code import hold_tables, not_there
-from sinks.postgres.tables.row_digest import row_hash, stored
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.postgres.steering.snapshot import is_held, read_snapshots
+from tallyweir.sinks.postgres.tables.foreign_code import hold_tables, not_there
+from tallyweir.sinks.postgres.tables.row_digest import row_hash, stored
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
-_SQL = load_statements("sinks.postgres.steering", "erase.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "erase.sql")
 
 #: Takes the installation's key and an ID as text; returns fingerprints it may have.
 Fingerprints = Callable[[bytes, str], Sequence[bytes]]

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     column_type,
     fetch,
     fetch_one,
 )
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.steering", "erase.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "erase.sql")
 
 #: Side tables, and the columns that describe an event, except its position and reason.
 #: All of these columns may be null, except for the detail of a dead letter.

@@ -22,20 +22,20 @@ from psycopg.errors import UndefinedTable
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
-from sinks.faultpoints import ActPoint, making
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.faultpoints import ActPoint, making
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import qualified, table_identifier
-from sinks.postgres.server.naming import revisions_table
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.steering.act import ActRequest, check_reason
-from sinks.postgres.steering.forked_rows import (
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import qualified, table_identifier
+from tallyweir.sinks.postgres.server.naming import revisions_table
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.steering.act import ActRequest, check_reason
+from tallyweir.sinks.postgres.steering.forked_rows import (
     COPIED,
     Copy,
     PresentTables,
@@ -46,15 +46,15 @@ from sinks.postgres.steering.forked_rows import (
     draw_moves,
     find_present,
 )
-from sinks.postgres.steering.left_behind import left_behind
-from sinks.postgres.steering.renamed_definitions import rename_definitions
-from sinks.postgres.tables.foreign_code import hold_tables
-from sinks.postgres.tables.shadow_tables import read_shadow_tables
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.postgres.steering.left_behind import left_behind
+from tallyweir.sinks.postgres.steering.renamed_definitions import rename_definitions
+from tallyweir.sinks.postgres.tables.foreign_code import hold_tables
+from tallyweir.sinks.postgres.tables.shadow_tables import read_shadow_tables
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
-_SQL = load_statements("sinks.postgres.steering", "fork.sql")
-_ACT = load_statements("sinks.postgres.steering", "act.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "fork.sql")
+_ACT = load_statements("tallyweir.sinks.postgres.steering", "act.sql")
 
 #: The names that pipeline files allow.
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")

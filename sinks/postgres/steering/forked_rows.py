@@ -14,11 +14,15 @@ from dataclasses import dataclass
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch, fetch_one
-from sinks.postgres.server.naming import runs_of_pipeline
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+)
+from tallyweir.sinks.postgres.server.naming import runs_of_pipeline
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.steering", "fork.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "fork.sql")
 
 #: Own tables that are copied as they are, each after those that it refers to.
 COPIED = (

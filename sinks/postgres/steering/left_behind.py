@@ -8,10 +8,10 @@ from __future__ import annotations
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.steering", "left_behind.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "left_behind.sql")
 
 
 def left_behind(connection: Connection[TupleRow], table: sql.Identifier) -> list[str]:

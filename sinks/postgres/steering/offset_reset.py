@@ -14,22 +14,31 @@ from dataclasses import asdict, dataclass, field, replace
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, Act, ActRequest, acting
-from sinks.postgres.tables.foreign_code import hold_tables
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition, check_topic_identity, topic_ids
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.steering.act import (
+    LOCK_TIMEOUT_MS,
+    Act,
+    ActRequest,
+    acting,
+)
+from tallyweir.sinks.postgres.tables.foreign_code import hold_tables
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import (
+    BrokerPosition,
+    check_topic_identity,
+    topic_ids,
+)
 
-_SQL = load_statements("sinks.postgres.steering", "offset_reset.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "offset_reset.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,16 +12,21 @@ from __future__ import annotations
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch_pipeline
-from sinks.postgres.ledger.epoch_claims import Drain, Pause, read_drain, read_pause
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, ActRequest, acting
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.identity import Epoch
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch_pipeline
+from tallyweir.sinks.postgres.ledger.epoch_claims import (
+    Drain,
+    Pause,
+    read_drain,
+    read_pause,
+)
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.steering.act import LOCK_TIMEOUT_MS, ActRequest, acting
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.identity import Epoch
 
-_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
-_SQL = load_statements("sinks.postgres.steering", "pause.sql")
+_PUBLISH = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "pause.sql")
 
 
 def pause(

@@ -15,14 +15,16 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 
-from sinks.postgres.audit.why.dead_letters import IS_ERASED, NEWEST_NOTE
-from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch_one
-from sinks.postgres.ledger.audited_pipeline import read_pipeline as read_audited
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import RetryableError
+from tallyweir.sinks.postgres.audit.why.dead_letters import IS_ERASED, NEWEST_NOTE
+from tallyweir.sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch_one
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    read_pipeline as read_audited,
+)
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import RetryableError
 
-_SQL = load_statements("sinks.postgres.steering", "redrive.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "redrive.sql")
 _NEXT_LETTERS = _SQL["next_letters"].format(
     newest_note=NEWEST_NOTE, is_erased=IS_ERASED
 )

@@ -15,11 +15,11 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
-from sinks.postgres.ledger.audited_pipeline import fetch
-from sinks.postgres.server.naming import revisions_table
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch
+from tallyweir.sinks.postgres.server.naming import revisions_table
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.steering", "definitions.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "definitions.sql")
 
 
 def rename_definitions(

@@ -15,30 +15,39 @@ from dataclasses import asdict, dataclass, replace
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
 )
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, Act, ActRequest, acting
-from sinks.postgres.steering.offset_reset import check_nothing_in_doubt
-from sinks.postgres.steering.snapshot import (
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.steering.act import (
+    LOCK_TIMEOUT_MS,
+    Act,
+    ActRequest,
+    acting,
+)
+from tallyweir.sinks.postgres.steering.offset_reset import check_nothing_in_doubt
+from tallyweir.sinks.postgres.steering.snapshot import (
     Snapshot,
     check_at_home,
     delete_snapshot,
     find_snapshot,
     read_snapshots,
 )
-from sinks.postgres.steering.taken_back import TakenBack
-from sinks.postgres.tables.foreign_code import hold_tables
-from sinks.postgres.versions.pipeline_versions import recall_held
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition, StoredPosition, decide_start
+from tallyweir.sinks.postgres.steering.taken_back import TakenBack
+from tallyweir.sinks.postgres.tables.foreign_code import hold_tables
+from tallyweir.sinks.postgres.versions.pipeline_versions import recall_held
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import (
+    BrokerPosition,
+    StoredPosition,
+    decide_start,
+)
 
-_SQL = load_statements("sinks.postgres.steering", "restore.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "restore.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.replay.replay_committed import Committed
-from sinks.postgres.audit.replay.replay_scratch import ReplayScratch
-from sinks.postgres.ledger.audited_pipeline import fetch
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.naming import state_table
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.steering.snapshot import (
+from tallyweir.sinks.postgres.audit.replay.replay_committed import Committed
+from tallyweir.sinks.postgres.audit.replay.replay_scratch import ReplayScratch
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.steering.snapshot import (
     KEPT_BY_PIPELINE,
     Snapshot,
     find_snapshot,
     window_copies,
 )
 
-_SQL = load_statements("sinks.postgres.steering", "snapshot.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "snapshot.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from psycopg import Connection, Rollback
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch_pipeline
-from sinks.postgres.ledger.scaling_record import read_bounds
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.scaling.bounds import Bounds
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch_pipeline
+from tallyweir.sinks.postgres.ledger.scaling_record import read_bounds
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.scaling.bounds import Bounds
 
-_SQL = load_statements("sinks.postgres.steering", "scaling_act.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "scaling_act.sql")
 
 
 def set_bounds(

@@ -13,7 +13,7 @@ from typing import Any
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     fetch,
@@ -21,13 +21,13 @@ from sinks.postgres.ledger.audited_pipeline import (
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.foreign_code import keep_tables
-from sinks.postgres.tables.shadow_tables import read_shadow_tables
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.foreign_code import keep_tables
+from tallyweir.sinks.postgres.tables.shadow_tables import read_shadow_tables
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.steering", "diff.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "diff.sql")
 
 _POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 #: Columns that tell when a row came, or in which batch, and not what it says.

@@ -21,24 +21,24 @@ from typing import Any
 from psycopg import Connection, IsolationLevel, Rollback, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     fetch_pipeline,
     read_pipeline,
 )
-from sinks.postgres.ledger.output_kinds import kind_of
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.naming import state_table
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.steering.act import check_reason
-from sinks.postgres.tables.foreign_code import hold_tables, not_there
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.ledger.output_kinds import kind_of
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.steering.act import check_reason
+from tallyweir.sinks.postgres.tables.foreign_code import hold_tables, not_there
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.steering", "snapshot.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "snapshot.sql")
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 

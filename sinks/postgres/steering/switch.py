@@ -15,22 +15,26 @@ from typing import Any
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch, fetch_one, read_pipeline
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.naming import revisions_table, state_table
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.steering.act import ActRequest, acting
-from sinks.postgres.steering.fork import shadow_of
-from sinks.postgres.steering.forked_rows import OUTPUT_COLUMNS, bare_name
-from sinks.postgres.steering.left_behind import left_behind
-from sinks.postgres.steering.renamed_definitions import rename_definitions
-from sinks.postgres.tables.foreign_code import hold_tables
-from sinks.postgres.tables.shadow_tables import read_shadow_tables
-from sinks.postgres.tables.table_owners import rename_tables
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    fetch_one,
+    read_pipeline,
+)
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.naming import revisions_table, state_table
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.steering.act import ActRequest, acting
+from tallyweir.sinks.postgres.steering.fork import shadow_of
+from tallyweir.sinks.postgres.steering.forked_rows import OUTPUT_COLUMNS, bare_name
+from tallyweir.sinks.postgres.steering.left_behind import left_behind
+from tallyweir.sinks.postgres.steering.renamed_definitions import rename_definitions
+from tallyweir.sinks.postgres.tables.foreign_code import hold_tables
+from tallyweir.sinks.postgres.tables.shadow_tables import read_shadow_tables
+from tallyweir.sinks.postgres.tables.table_owners import rename_tables
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
-_SQL = load_statements("sinks.postgres.steering", "switch.sql")
-_ACT = load_statements("sinks.postgres.steering", "act.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "switch.sql")
+_ACT = load_statements("tallyweir.sinks.postgres.steering", "act.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,25 +8,25 @@ from collections.abc import Mapping
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
 )
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.naming import revisions_table
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.steering.snapshot import (
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.naming import revisions_table
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.steering.snapshot import (
     KEPT_BY_PIPELINE,
     Snapshot,
     WindowCopies,
     held_windows,
     is_held,
 )
-from sinks.seen_ids.entries import Entries
+from tallyweir.sinks.seen_ids.entries import Entries
 
-_SQL = load_statements("sinks.postgres.steering", "restore.sql")
-_PUBLISH = load_statements("sinks.postgres.publish", "publish.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "restore.sql")
+_PUBLISH = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
 
 #: Own tables in which each row is of one batch and goes with it; a test compares them
 #: with the schema.

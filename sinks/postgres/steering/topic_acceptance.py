@@ -14,23 +14,23 @@ from dataclasses import asdict, dataclass
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
 )
-from sinks.postgres.records.relay_feed import ADVISORY_LOCK
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, ActRequest, acting
-from sinks.postgres.steering.offset_reset import check_nothing_in_doubt
-from sinks.postgres.steering.snapshot import check_at_home
-from sinks.postgres.tables.foreign_code import hold_tables
-from sinks.protocol.errors import ConfigurationError, RetryableError
-from sinks.protocol.offsets import TopicPartition, former_topic
-from sinks.protocol.recovery import BrokerPosition, topic_ids
+from tallyweir.sinks.postgres.records.relay_feed import ADVISORY_LOCK
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.steering.act import LOCK_TIMEOUT_MS, ActRequest, acting
+from tallyweir.sinks.postgres.steering.offset_reset import check_nothing_in_doubt
+from tallyweir.sinks.postgres.steering.snapshot import check_at_home
+from tallyweir.sinks.postgres.tables.foreign_code import hold_tables
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.offsets import TopicPartition, former_topic
+from tallyweir.sinks.protocol.recovery import BrokerPosition, topic_ids
 
-_SQL = load_statements("sinks.postgres.steering", "topic_acceptance.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.steering", "topic_acceptance.sql")
 
 #: Every table of the ledger that names positions, and its column of topics.
 _POSITIONED = {

@@ -12,28 +12,33 @@ from dataclasses import dataclass
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.faultpoints import VersionPoint, making
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.faultpoints import VersionPoint, making
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch_pipeline,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.steering.act import LOCK_TIMEOUT_MS, Act, ActRequest, acting
-from sinks.postgres.tables.foreign_code import hold_tables, keep_tables
-from sinks.postgres.versions.comparison import compare
-from sinks.postgres.versions.holdings import read_holdings
-from sinks.postgres.versions.pipeline_versions import (
+from tallyweir.sinks.postgres.steering.act import (
+    LOCK_TIMEOUT_MS,
+    Act,
+    ActRequest,
+    acting,
+)
+from tallyweir.sinks.postgres.tables.foreign_code import hold_tables, keep_tables
+from tallyweir.sinks.postgres.versions.comparison import compare
+from tallyweir.sinks.postgres.versions.holdings import read_holdings
+from tallyweir.sinks.postgres.versions.pipeline_versions import (
     Coming,
     PipelineVersion,
     add_version,
     read_in_force,
     read_versions,
 )
-from sinks.postgres.versions.version_plan import (
+from tallyweir.sinks.postgres.versions.version_plan import (
     DescribedVersion,
     VersionPlan,
 )
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

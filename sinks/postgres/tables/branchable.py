@@ -12,11 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.columns import POSITION_COLUMNS, Column, table_identifier
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.columns import (
+    POSITION_COLUMNS,
+    Column,
+    table_identifier,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.tables", "result_tables.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.tables", "result_tables.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 

@@ -15,10 +15,10 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.columns import Column, table_identifier, type_name
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.columns import Column, table_identifier, type_name
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.tables", "exact_values.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.tables", "exact_values.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 

@@ -15,15 +15,19 @@ from typing import Any
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch, pin_path
-from sinks.postgres.ledger.output_kinds import WINDOW, kind_of
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import qualified, table_identifier
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.shadow_tables import read_shadow_tables
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    pin_path,
+)
+from tallyweir.sinks.postgres.ledger.output_kinds import WINDOW, kind_of
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import qualified, table_identifier
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.shadow_tables import read_shadow_tables
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.tables", "foreign_code.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.tables", "foreign_code.sql")
 _SHOWN = 5
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.tables", "insertable.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.tables", "insertable.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.sqlstate import translate, translated
-from sinks.postgres.tables.table_owners import check_meant
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.sqlstate import translate, translated
+from tallyweir.sinks.postgres.tables.table_owners import check_meant
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: A lookup travels to every executor with each batch, so it must be small: rows, and
 #: bytes of their values in memory.

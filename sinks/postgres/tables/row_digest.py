@@ -19,10 +19,10 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.columns import Column, type_name
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.columns import Column, type_name
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.tables", "row_digest.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.tables", "row_digest.sql")
 _COMMA = sql.SQL(", ")
 
 #: Postgres passes at most a hundred arguments to a function.

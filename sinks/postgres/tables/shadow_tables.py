@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import RetryableError
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import RetryableError
 
-_SQL = load_statements("sinks.postgres.tables", "shadow.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.tables", "shadow.sql")
 
 
 def read_shadow_tables(

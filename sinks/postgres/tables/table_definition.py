@@ -13,11 +13,11 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.tables", "table_definition.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.tables", "table_definition.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 

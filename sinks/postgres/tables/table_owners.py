@@ -15,13 +15,13 @@ from datetime import datetime
 import psycopg
 from psycopg.rows import TupleRow
 
-from sinks.postgres.schema.migrations import ledger_names
-from sinks.postgres.server.columns import qualified
-from sinks.postgres.server.naming import revisions_table
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.postgres.schema.migrations import ledger_names
+from tallyweir.sinks.postgres.server.columns import qualified
+from tallyweir.sinks.postgres.server.naming import revisions_table
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
-_SQL = load_statements("sinks.postgres.tables", "table_owners.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.tables", "table_owners.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 

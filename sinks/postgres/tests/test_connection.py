@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from sinks.postgres.server.connection import connect
-from sinks.protocol.errors import RetryableError
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.errors import RetryableError
 
 
 def test_a_silent_server_is_given_up_after_half_a_minute(

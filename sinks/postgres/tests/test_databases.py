@@ -7,8 +7,11 @@ import traceback
 
 import pytest
 
-from sinks.postgres.server.databases import DATABASES_VARIABLE, parse_databases
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.server.databases import (
+    DATABASES_VARIABLE,
+    parse_databases,
+)
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 def _parse(text: str, **declared: str) -> dict[str, str]:

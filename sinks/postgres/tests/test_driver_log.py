@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sinks.postgres.records.driver_log import ROUND_MAX, DriverLog
+from tallyweir.sinks.postgres.records.driver_log import ROUND_MAX, DriverLog
 
 
 def _taken(*lines: dict[str, Any]) -> list[dict[str, Any]]:

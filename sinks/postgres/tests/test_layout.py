@@ -8,27 +8,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import (
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.columns import (
     POSITION_COLUMNS,
     Column,
     packed,
     table_identifier,
     type_name,
 )
-from sinks.postgres.server.instants import to_datetime, to_microseconds
-from sinks.postgres.server.naming import (
+from tallyweir.sinks.postgres.server.instants import to_datetime, to_microseconds
+from tallyweir.sinks.postgres.server.naming import (
     bucket_of_runs,
     revisions_table,
     staging_schema,
     state_table,
 )
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import load_statements
 
 _FILES = (
     ("ledger", "claim.sql"),
@@ -185,7 +188,7 @@ def test_a_window_tables_columns_are_in_one_order_everywhere() -> None:
 @pytest.mark.parametrize(("room", "file_name"), _FILES)
 def test_each_sql_file_is_made_of_named_statements(room: str, file_name: str) -> None:
     """Every block has a name of its own and holds one statement."""
-    statements = load_statements(f"sinks.postgres.{room}", file_name)
+    statements = load_statements(f"tallyweir.sinks.postgres.{room}", file_name)
     assert statements
     for statement in statements.values():
         text = statement.as_string(None)

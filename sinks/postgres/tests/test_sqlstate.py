@@ -6,8 +6,12 @@ import psycopg
 import pytest
 from psycopg import errors as pg
 
-from sinks.postgres.server.sqlstate import is_row_rejection, translate, translated
-from sinks.protocol.errors import (
+from tallyweir.sinks.postgres.server.sqlstate import (
+    is_row_rejection,
+    translate,
+    translated,
+)
+from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     FatalError,
     RetryableError,

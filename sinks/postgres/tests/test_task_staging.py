@@ -8,9 +8,9 @@ from typing import Self, cast
 import pyarrow as pa
 import pytest
 
-from sinks.postgres.server.columns import Column
-from sinks.postgres.staging.staging_writer import StagingWriter
-from sinks.postgres.staging.task_staging import TaskStaging
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
+from tallyweir.sinks.postgres.staging.task_staging import TaskStaging
 
 _COLUMNS = (Column(name="x", postgres_type="bigint"),)
 

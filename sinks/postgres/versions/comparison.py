@@ -11,15 +11,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sinks.postgres.ledger.output_kinds import kind_of
-from sinks.postgres.versions.graph_difference import graph_difference
-from sinks.postgres.versions.held_knowledge import HeldKnowledge, HeldWindows
-from sinks.postgres.versions.holdings import Holdings
-from sinks.postgres.versions.keyed_comparison import compare_keyed, drop_keyed
-from sinks.postgres.versions.placement import find_moved
-from sinks.postgres.versions.source_comparison import compare_source, reckon_ids
-from sinks.postgres.versions.table_columns import reckon_columns
-from sinks.postgres.versions.version_plan import (
+from tallyweir.sinks.postgres.ledger.output_kinds import kind_of
+from tallyweir.sinks.postgres.versions.graph_difference import graph_difference
+from tallyweir.sinks.postgres.versions.held_knowledge import HeldKnowledge, HeldWindows
+from tallyweir.sinks.postgres.versions.holdings import Holdings
+from tallyweir.sinks.postgres.versions.keyed_comparison import compare_keyed, drop_keyed
+from tallyweir.sinks.postgres.versions.placement import find_moved
+from tallyweir.sinks.postgres.versions.source_comparison import (
+    compare_source,
+    reckon_ids,
+)
+from tallyweir.sinks.postgres.versions.table_columns import reckon_columns
+from tallyweir.sinks.postgres.versions.version_plan import (
     DescribedVersion,
     Finding,
     PlannedFate,
@@ -28,7 +31,10 @@ from sinks.postgres.versions.version_plan import (
     StateFate,
     VersionPlan,
 )
-from sinks.postgres.versions.window_comparison import compare_windows, drop_windows
+from tallyweir.sinks.postgres.versions.window_comparison import (
+    compare_windows,
+    drop_windows,
+)
 
 #: Codes of findings that would make IDs, clocks or records of the topic worthless.
 _FOR_THE_SAKE_OF_EVENTS = frozenset({"CONTRACT_CHANGED", "SOURCE_CHANGED"})

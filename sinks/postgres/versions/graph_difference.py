@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sinks.postgres.versions.version_plan import Change
+from tallyweir.sinks.postgres.versions.version_plan import Change
 
 #: The path to a part, from the whole to its parts.
 _Path = tuple[str, ...]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sinks.postgres.ledger.audited_pipeline import guarantee_of
-from sinks.postgres.versions.version_plan import Finding, PlanVerdict
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.postgres.ledger.audited_pipeline import guarantee_of
+from tallyweir.sinks.postgres.versions.version_plan import Finding, PlanVerdict
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
 
 def find_guarantee_raised(

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,15 @@ from typing import Any
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.output_kinds import kind_of
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.instants import to_microseconds
-from sinks.postgres.server.naming import state_table
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.table_owners import find_other_owner
+from tallyweir.sinks.postgres.ledger.output_kinds import kind_of
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.instants import to_microseconds
+from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.table_owners import find_other_owner
 
-_SQL = load_statements("sinks.postgres.versions", "holdings.sql")
-_TABLES = load_statements("sinks.postgres.tables", "result_tables.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.versions", "holdings.sql")
+_TABLES = load_statements("tallyweir.sinks.postgres.tables", "result_tables.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 from psycopg import sql
 
-from sinks.postgres.ledger.output_kinds import JOIN
-from sinks.postgres.versions.holdings import Holdings
-from sinks.postgres.versions.version_plan import (
+from tallyweir.sinks.postgres.ledger.output_kinds import JOIN
+from tallyweir.sinks.postgres.versions.holdings import Holdings
+from tallyweir.sinks.postgres.versions.version_plan import (
     Finding,
     PlannedFate,
     PlanVerdict,

@@ -15,13 +15,13 @@ from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 from psycopg.types.json import Jsonb
 
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.versions.held_knowledge import HeldKnowledge
-from sinks.postgres.versions.version_plan import DescribedVersion
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.identity import Epoch
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.versions.held_knowledge import HeldKnowledge
+from tallyweir.sinks.postgres.versions.version_plan import DescribedVersion
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.identity import Epoch
 
-_SQL = load_statements("sinks.postgres.versions", "versions.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.versions", "versions.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.versions.version_plan import Finding, PlanVerdict, Reckoning
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.versions.version_plan import (
+    Finding,
+    PlanVerdict,
+    Reckoning,
+)
 
 
 def find_moved(stored: Mapping[str, Any], definition: Mapping[str, Any]) -> Reckoning:

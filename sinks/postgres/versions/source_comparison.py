@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sinks.postgres.versions.guarantee_change import find_guarantee_raised
-from sinks.postgres.versions.holdings import Holdings
-from sinks.postgres.versions.version_plan import (
+from tallyweir.sinks.postgres.versions.guarantee_change import find_guarantee_raised
+from tallyweir.sinks.postgres.versions.holdings import Holdings
+from tallyweir.sinks.postgres.versions.version_plan import (
     DescribedVersion,
     Finding,
     PlannedFate,
@@ -15,7 +15,7 @@ from sinks.postgres.versions.version_plan import (
     Reckoning,
     StateFate,
 )
-from sinks.protocol.catalog_limits import BUCKETS_MAX
+from tallyweir.sinks.protocol.catalog_limits import BUCKETS_MAX
 
 
 def compare_source(former: DescribedVersion, wanted: DescribedVersion) -> Reckoning:

@@ -8,9 +8,13 @@ from typing import Any
 
 from psycopg import sql
 
-from sinks.postgres.server.columns import table_identifier, type_name
-from sinks.postgres.versions.holdings import Holdings
-from sinks.postgres.versions.version_plan import Finding, PlanVerdict, Reckoning
+from tallyweir.sinks.postgres.server.columns import table_identifier, type_name
+from tallyweir.sinks.postgres.versions.holdings import Holdings
+from tallyweir.sinks.postgres.versions.version_plan import (
+    Finding,
+    PlanVerdict,
+    Reckoning,
+)
 
 
 def reckon_columns(

@@ -14,13 +14,16 @@ from dataclasses import dataclass, replace
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.epoch_claims import read_newest_epoch
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.versions.comparison import compare
-from sinks.postgres.versions.held_knowledge import HeldKnowledge
-from sinks.postgres.versions.holdings import read_holdings
-from sinks.postgres.versions.layout_json import layout_to_json, names_functions
-from sinks.postgres.versions.pipeline_versions import (
+from tallyweir.sinks.postgres.ledger.epoch_claims import read_newest_epoch
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.versions.comparison import compare
+from tallyweir.sinks.postgres.versions.held_knowledge import HeldKnowledge
+from tallyweir.sinks.postgres.versions.holdings import read_holdings
+from tallyweir.sinks.postgres.versions.layout_json import (
+    layout_to_json,
+    names_functions,
+)
+from tallyweir.sinks.postgres.versions.pipeline_versions import (
     Coming,
     PipelineVersion,
     add_version,
@@ -28,9 +31,9 @@ from sinks.postgres.versions.pipeline_versions import (
     tell_layout,
     was_superseded,
 )
-from sinks.postgres.versions.version_plan import DescribedVersion
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.identity import Epoch
+from tallyweir.sinks.postgres.versions.version_plan import DescribedVersion
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.identity import Epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

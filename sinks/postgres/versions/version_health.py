@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.versions", "health.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.versions", "health.sql")
 
 #: The fewest records to judge a version by, unless all watched batches have fewer.
 RECORDS_MIN = 100

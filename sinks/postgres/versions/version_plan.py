@@ -9,8 +9,8 @@ from typing import Any
 
 from psycopg import sql
 
-from sinks.postgres.versions.held_knowledge import HeldKnowledge
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.versions.held_knowledge import HeldKnowledge
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

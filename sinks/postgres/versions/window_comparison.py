@@ -7,12 +7,12 @@ from typing import Any
 
 from psycopg import sql
 
-from sinks.postgres.outputs.window_aggregates import state_definition
-from sinks.postgres.server.columns import Column, table_identifier
-from sinks.postgres.server.naming import state_table
-from sinks.postgres.versions.held_knowledge import HeldWindows
-from sinks.postgres.versions.holdings import Holdings
-from sinks.postgres.versions.version_plan import (
+from tallyweir.sinks.postgres.outputs.window_aggregates import state_definition
+from tallyweir.sinks.postgres.server.columns import Column, table_identifier
+from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.versions.held_knowledge import HeldWindows
+from tallyweir.sinks.postgres.versions.holdings import Holdings
+from tallyweir.sinks.postgres.versions.version_plan import (
     Finding,
     PlannedFate,
     PlanVerdict,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.protocol.ages import bucket_of, grown, middle_s, quantile_s
-from sinks.protocol.measures import Measures, measures_json, parse_measures
+from tallyweir.sinks.protocol.ages import bucket_of, grown, middle_s, quantile_s
+from tallyweir.sinks.protocol.measures import Measures, measures_json, parse_measures
 
 _AGES = st.floats(min_value=0.002, max_value=90 * 86_400)
 

@@ -6,19 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.protocol.batch_run import (
+from tallyweir.sinks.protocol.batch_run import (
     BatchRun,
     Disposition,
     RunInput,
     is_run_topic,
     streamed,
 )
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.identity import BatchKey, Epoch, Sequence, SparkBatchId
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.votes import NOTHING_STAGED, BatchTally, EventCounts, PartitionTally
-from sinks.protocol.watermark import ClockRule, PartitionClock
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.identity import BatchKey, Epoch, Sequence, SparkBatchId
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.votes import (
+    NOTHING_STAGED,
+    BatchTally,
+    EventCounts,
+    PartitionTally,
+)
+from tallyweir.sinks.protocol.watermark import ClockRule, PartitionClock
 
 _MAY = RunInput(partition=0, name="may.csv", checksum="aa")
 _JUNE = RunInput(partition=1, name="june.csv", checksum="bb")

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from sinks import faultpoints
-from sinks.faultpoints import FaultPoint
-from sinks.protocol.coordinator import PUBLISH_TRIES_MAX, Coordinator
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import (
+from tallyweir.sinks import faultpoints
+from tallyweir.sinks.faultpoints import FaultPoint
+from tallyweir.sinks.protocol.coordinator import PUBLISH_TRIES_MAX, Coordinator
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import (
     FatalError,
     FencedError,
     OutcomeUnknownError,
     RetryableError,
 )
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import (
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import (
     BatchPlan,
     RejectedBucket,
     RejectedRow,
@@ -26,11 +26,11 @@ from sinks.protocol.ports import (
     RowsRejectedError,
     StagedBatch,
 )
-from sinks.protocol.publisher import Publisher
-from sinks.testing.memory_home import MemoryDatabase
-from sinks.testing.memory_server import LostAnswer
-from sinks.testing.memory_stage import MemoryStage
-from sinks.testing.planned_batches import RESULTS, plan_batch
+from tallyweir.sinks.protocol.publisher import Publisher
+from tallyweir.sinks.testing.memory_home import MemoryDatabase
+from tallyweir.sinks.testing.memory_server import LostAnswer
+from tallyweir.sinks.testing.memory_stage import MemoryStage
+from tallyweir.sinks.testing.planned_batches import RESULTS, plan_batch
 
 _P0 = TopicPartition("events", 0)
 _BEFORE_COMMIT = [FaultPoint.ROWS_STAGED, FaultPoint.VOTED]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sinks.protocol.decisions import PublishDecision, check_epoch, decide_publish
-from sinks.protocol.errors import FatalError, FencedError, TallyweirError
-from sinks.protocol.identity import BatchKey, Epoch, Sequence, SparkBatchId
-from sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.decisions import (
+    PublishDecision,
+    check_epoch,
+    decide_publish,
+)
+from tallyweir.sinks.protocol.errors import FatalError, FencedError, TallyweirError
+from tallyweir.sinks.protocol.identity import BatchKey, Epoch, Sequence, SparkBatchId
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 
 _P0 = TopicPartition("events", 0)
 

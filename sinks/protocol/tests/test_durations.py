@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.protocol.durations import (
+from tallyweir.sinks.protocol.durations import (
     DURATION_MAX,
     format_duration,
     parse_duration,

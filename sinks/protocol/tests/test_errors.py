@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from sinks.protocol import errors
+from tallyweir.sinks.protocol import errors
 
 _KINDS = (
     errors.ConfigurationError,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.protocol.errors import FatalError
-from sinks.protocol.identity import Epoch
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import (
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.in_doubt import (
     EpochClaim,
     GlobalId,
     InDoubtFacts,

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.protocol.errors import FatalError, RetryableError
-from sinks.protocol.identity import Attempt
-from sinks.protocol.keyed_votes import KeyedVote, tally_keyed_votes
-from sinks.protocol.vote_text import format_keyed_vote, parse_keyed_vote
-from sinks.protocol.votes import NOTHING_STAGED, BatchTally, OutputTally
+from tallyweir.sinks.protocol.errors import FatalError, RetryableError
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.keyed_votes import KeyedVote, tally_keyed_votes
+from tallyweir.sinks.protocol.vote_text import format_keyed_vote, parse_keyed_vote
+from tallyweir.sinks.protocol.votes import NOTHING_STAGED, BatchTally, OutputTally
 
 _STAGED = BatchTally(
     partitions={},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sinks.protocol.measures import (
+from tallyweir.sinks.protocol.measures import (
     Measures,
     StepMeasure,
     cpu_of_tasks,

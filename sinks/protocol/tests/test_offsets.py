@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.protocol.errors import FatalError
-from sinks.protocol.offsets import (
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.protocol.offsets import (
     OffsetRange,
     OffsetsVerdict,
     TopicPartition,

@@ -9,29 +9,29 @@ from collections.abc import Iterator
 
 import pytest
 
-from sinks import faultpoints
-from sinks.faultpoints import FaultPoint, Side
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import (
+from tallyweir.sinks import faultpoints
+from tallyweir.sinks.faultpoints import FaultPoint, Side
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import (
     DisagreementError,
     FencedError,
     OutcomeUnknownError,
     RetryableError,
 )
-from sinks.protocol.in_doubt import GlobalId
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import BatchPlan, RowsRejectedError
-from sinks.protocol.publisher import Publisher
-from sinks.protocol.votes import BatchTally, tally_votes
-from sinks.testing.memory_home import MemoryDatabase
-from sinks.testing.memory_participant import (
+from tallyweir.sinks.protocol.in_doubt import GlobalId
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan, RowsRejectedError
+from tallyweir.sinks.protocol.publisher import Publisher
+from tallyweir.sinks.protocol.votes import BatchTally, tally_votes
+from tallyweir.sinks.testing.memory_home import MemoryDatabase
+from tallyweir.sinks.testing.memory_participant import (
     MemoryParticipant,
     MemoryParticipantDatabase,
     ParticipantState,
 )
-from sinks.testing.memory_server import LostAnswer
-from sinks.testing.memory_stage import MemoryStage
-from sinks.testing.planned_batches import HOME, Position, plan_batch
+from tallyweir.sinks.testing.memory_server import LostAnswer
+from tallyweir.sinks.testing.memory_stage import MemoryStage
+from tallyweir.sinks.testing.planned_batches import HOME, Position, plan_batch
 
 _TP = TopicPartition("events", 0)
 _BRANCHES = (HOME, "billing.0", "audit.0")

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition, StoredPosition, decide_start
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import (
+    BrokerPosition,
+    StoredPosition,
+    decide_start,
+)
 
 _P0 = TopicPartition("events", 0)
 _P1 = TopicPartition("events", 1)

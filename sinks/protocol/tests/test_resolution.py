@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sinks.protocol.in_doubt import GlobalId
-from sinks.protocol.resolution import resolve
-from sinks.testing.memory_participant import MemoryPreparedBranches
-from sinks.testing.memory_participant_harness import MemoryParticipantHarness
-from sinks.testing.participant_harness import OTHER, BranchDriver
+from tallyweir.sinks.protocol.in_doubt import GlobalId
+from tallyweir.sinks.protocol.resolution import resolve
+from tallyweir.sinks.testing.memory_participant import MemoryPreparedBranches
+from tallyweir.sinks.testing.memory_participant_harness import MemoryParticipantHarness
+from tallyweir.sinks.testing.participant_harness import OTHER, BranchDriver
 
 
 def test_what_is_decided_while_somebody_looks_is_never_rolled_back() -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from sinks.protocol.samples import SampledRow, Samples, StepSample, join_samples
+from tallyweir.sinks.protocol.samples import (
+    SampledRow,
+    Samples,
+    StepSample,
+    join_samples,
+)
 
 
 def _row(name: str) -> SampledRow:

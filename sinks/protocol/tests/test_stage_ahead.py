@@ -7,20 +7,20 @@ from functools import partial
 
 import pytest
 
-from sinks.protocol.coordinator import Coordinator, VotedBatch
-from sinks.protocol.errors import FatalError, FencedError, RetryableError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import (
+from tallyweir.sinks.protocol.coordinator import Coordinator, VotedBatch
+from tallyweir.sinks.protocol.errors import FatalError, FencedError, RetryableError
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.ports import (
     BatchPlan,
     RejectedRow,
     RowsRejectedError,
     StagedBatch,
 )
-from sinks.protocol.publisher import Publisher
-from sinks.protocol.stage_ahead import StageAhead, find_basis
-from sinks.testing.memory_home import MemoryDatabase
-from sinks.testing.memory_stage import MemoryStage
-from sinks.testing.planned_batches import RESULTS, plan_upon
+from tallyweir.sinks.protocol.publisher import Publisher
+from tallyweir.sinks.protocol.stage_ahead import StageAhead, find_basis
+from tallyweir.sinks.testing.memory_home import MemoryDatabase
+from tallyweir.sinks.testing.memory_stage import MemoryStage
+from tallyweir.sinks.testing.planned_batches import RESULTS, plan_upon
 
 _P0 = TopicPartition("events", 0)
 _LENGTH = 10

@@ -6,13 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.protocol import errors
-from sinks.protocol.identity import Attempt
-from sinks.protocol.measures import Measures, StepMeasure
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.samples import SampledRow, Samples, StepSample
-from sinks.protocol.vote_text import format_failure, format_vote, parse_vote
-from sinks.protocol.votes import EventCounts, OutputTally, PartitionTally, Vote
+from tallyweir.sinks.protocol import errors
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.measures import Measures, StepMeasure
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.samples import SampledRow, Samples, StepSample
+from tallyweir.sinks.protocol.vote_text import format_failure, format_vote, parse_vote
+from tallyweir.sinks.protocol.votes import (
+    EventCounts,
+    OutputTally,
+    PartitionTally,
+    Vote,
+)
 
 _whole = st.integers(0, 2**62)
 #: As they are rounded.

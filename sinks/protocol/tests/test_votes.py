@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.protocol.errors import FatalError
-from sinks.protocol.identity import Attempt
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.votes import (
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.votes import (
     BatchTally,
     EventCounts,
     OutputTally,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.protocol.watermark import (
+from tallyweir.sinks.protocol.watermark import (
     PartitionClock,
     advance_clock,
     advance_watermark,

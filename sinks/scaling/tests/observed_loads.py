@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sinks.scaling.bounds import Bounds, Range
-from sinks.scaling.decision import (
+from tallyweir.sinks.scaling.bounds import Bounds, Range
+from tallyweir.sinks.scaling.decision import (
     LOWER_PAUSE_S,
     Limits,
     ScalingDecision,
     Standing,
     decide,
 )
-from sinks.scaling.load import LOAD_WINDOW_S, Observation
+from tallyweir.sinks.scaling.load import LOAD_WINDOW_S, Observation
 
 LOOK_S = 5.0
 NO_LIMITS = Limits(tasks=1_000)

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sinks.scaling.bounds import Bounds, Range
-from sinks.scaling.decision import (
+from tallyweir.sinks.scaling.bounds import Bounds, Range
+from tallyweir.sinks.scaling.decision import (
     BUSY_TARGET,
     CAUGHT_UP_S,
     LOWER_PAUSE_S,
@@ -20,7 +20,7 @@ from sinks.scaling.decision import (
     Standing,
     decide,
 )
-from sinks.scaling.load import LOAD_WINDOW_S, Observation
+from tallyweir.sinks.scaling.load import LOAD_WINDOW_S, Observation
 
 #: Offsets that one executor works off in a second.
 CAPACITY = 1_000
@@ -122,7 +122,8 @@ class SimulatedCluster:
 
 
 #: Departures from New York's airports in each hour of July 1st to 7th, 2013 (UTC): a
-#: week of a stream that people have made (``services.local.datasets.flights``).
+#: week of a stream that people have made
+#: (``tallyweir.services.local.datasets.flights``).
 _DEPARTURES = """
 53 39 8 4 0 0 0 0 0 7 82 68 76 56 53 49 53 55 62 72 59 68 58 58
 45 33 8 4 0 0 0 0 0 6 73 65 75 56 50 47 54 53 65 68 58 73 57 55

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.protocol.errors import ConfigurationError
-from sinks.scaling.bounds import Bounds, Range, parse_range
-from sinks.scaling.decision import (
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.scaling.bounds import Bounds, Range, parse_range
+from tallyweir.sinks.scaling.decision import (
     BATCH_PAUSE_S,
     LOWER_PAUSE_S,
     RAISE_PAUSE_S,
@@ -18,8 +18,8 @@ from sinks.scaling.decision import (
     Limits,
     decide,
 )
-from sinks.scaling.load import Observation, measure_load
-from sinks.scaling.tests.observed_loads import (
+from tallyweir.sinks.scaling.load import Observation, measure_load
+from tallyweir.sinks.scaling.tests.observed_loads import (
     FREE,
     LOOK_S,
     NO_LIMITS,

@@ -6,8 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.scaling.decision import Because
-from sinks.scaling.tests.observed_loads import FREE, decide_all, stands, steady
+from tallyweir.sinks.scaling.decision import Because
+from tallyweir.sinks.scaling.tests.observed_loads import (
+    FREE,
+    decide_all,
+    stands,
+    steady,
+)
 
 
 @pytest.mark.parametrize(

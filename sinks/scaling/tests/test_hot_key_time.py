@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sinks.protocol.hot_keys import HotKeys
-from sinks.protocol.measures import NOTHING_MEASURED, Measures, StepMeasure
-from sinks.scaling.hot_key_time import hot_key_seconds, step_seconds
+from tallyweir.sinks.protocol.hot_keys import HotKeys
+from tallyweir.sinks.protocol.measures import NOTHING_MEASURED, Measures, StepMeasure
+from tallyweir.sinks.scaling.hot_key_time import hot_key_seconds, step_seconds
 
 _KEYED = ("totals", "alarms")
 

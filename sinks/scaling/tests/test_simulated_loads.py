@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sinks.scaling.decision import Because
-from sinks.scaling.tests.simulated_cluster import (
+from tallyweir.sinks.scaling.decision import Because
+from tallyweir.sinks.scaling.tests.simulated_cluster import (
     LEAST,
     MOST,
     SimulatedCluster,

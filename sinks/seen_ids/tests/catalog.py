@@ -14,18 +14,18 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from sinks.protocol.catalog_limits import FALSE_POSITIVES
-from sinks.protocol.errors import RetryableError
-from sinks.seen_ids import stored_chunks
-from sinks.seen_ids.bloom_filter import BloomFilter
-from sinks.seen_ids.bucket_merge import BucketMerge, Chunk
-from sinks.seen_ids.claim import Candidates
-from sinks.seen_ids.entries import Entries
-from sinks.seen_ids.ordering import I64Array
-from sinks.seen_ids.round_claims import RoundClaims
-from sinks.seen_ids.run import Run
-from sinks.seen_ids.segment import Columns, SegmentView
-from sinks.seen_ids.stored_chunks import Slices, StoredChunks
+from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.seen_ids import stored_chunks
+from tallyweir.sinks.seen_ids.bloom_filter import BloomFilter
+from tallyweir.sinks.seen_ids.bucket_merge import BucketMerge, Chunk
+from tallyweir.sinks.seen_ids.claim import Candidates
+from tallyweir.sinks.seen_ids.entries import Entries
+from tallyweir.sinks.seen_ids.ordering import I64Array
+from tallyweir.sinks.seen_ids.round_claims import RoundClaims
+from tallyweir.sinks.seen_ids.run import Run
+from tallyweir.sinks.seen_ids.segment import Columns, SegmentView
+from tallyweir.sinks.seen_ids.stored_chunks import Slices, StoredChunks
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.ordering import U64Array
-from sinks.seen_ids.segment import SegmentView
-from sinks.seen_ids.tests.catalog import (
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.ordering import U64Array
+from tallyweir.sinks.seen_ids.segment import SegmentView
+from tallyweir.sinks.seen_ids.tests.catalog import (
     AtOnce,
     MemoryCatalog,
     Never,

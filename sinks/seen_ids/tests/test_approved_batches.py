@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from sinks.seen_ids.claim import Candidates, RowClass
-from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
-from sinks.seen_ids.segment import Columns, SegmentView
-from sinks.seen_ids.tests.catalog import Pair, candidates_of, view_of
+from tallyweir.sinks.seen_ids.claim import Candidates, RowClass
+from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
+from tallyweir.sinks.seen_ids.segment import Columns, SegmentView
+from tallyweir.sinks.seen_ids.tests.catalog import Pair, candidates_of, view_of
 
 NEW, DUPLICATE = RowClass.SURVIVOR, RowClass.DUPLICATE
 A, C = (5, 1), (9, 1)

@@ -7,10 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.protocol.catalog_limits import FALSE_POSITIVES
-from sinks.seen_ids import bloom_filter
-from sinks.seen_ids.bloom_filter import Asked, BloomFilter, bits_per_id, blocks_for
-from sinks.seen_ids.ordering import U64Array
+from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
+from tallyweir.sinks.seen_ids import bloom_filter
+from tallyweir.sinks.seen_ids.bloom_filter import (
+    Asked,
+    BloomFilter,
+    bits_per_id,
+    blocks_for,
+)
+from tallyweir.sinks.seen_ids.ordering import U64Array
 
 SEED = 20261123
 

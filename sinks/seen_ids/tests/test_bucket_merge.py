@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.protocol.catalog_limits import FALSE_POSITIVES
-from sinks.protocol.errors import FatalError
-from sinks.seen_ids import bucket_merge
-from sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for
-from sinks.seen_ids.bucket_merge import BucketMerge, Chunk, first_word
-from sinks.seen_ids.entries import Entries
-from sinks.seen_ids.ordering import U64Array
+from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.seen_ids import bucket_merge
+from tallyweir.sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for
+from tallyweir.sinks.seen_ids.bucket_merge import BucketMerge, Chunk, first_word
+from tallyweir.sinks.seen_ids.entries import Entries
+from tallyweir.sinks.seen_ids.ordering import U64Array
 
 SEED = 20261123
 

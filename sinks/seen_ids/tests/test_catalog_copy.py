@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sinks.protocol.errors import RetryableError
-from sinks.seen_ids import catalog_copy, segment
-from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.run import Run
-from sinks.seen_ids.segment import Columns, SegmentView
-from sinks.seen_ids.stored_chunks import StoredChunks
-from sinks.seen_ids.tests.catalog import AtOnce, MemoryCatalog, P, T, run_of
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.seen_ids import catalog_copy, segment
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.run import Run
+from tallyweir.sinks.seen_ids.segment import Columns, SegmentView
+from tallyweir.sinks.seen_ids.stored_chunks import StoredChunks
+from tallyweir.sinks.seen_ids.tests.catalog import AtOnce, MemoryCatalog, P, T, run_of
 
 SEED = 20261121
 

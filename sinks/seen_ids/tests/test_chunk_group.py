@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sinks.seen_ids.bloom_filter import Asked, BloomFilter
-from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.ordering import I64Array
-from sinks.seen_ids.tests.catalog import AtOnce, MemoryCatalog, run_of
-from sinks.seen_ids.tests.merged_catalog import (
+from tallyweir.sinks.seen_ids.bloom_filter import Asked, BloomFilter
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.ordering import I64Array
+from tallyweir.sinks.seen_ids.tests.catalog import AtOnce, MemoryCatalog, run_of
+from tallyweir.sinks.seen_ids.tests.merged_catalog import (
     SEED,
     count_seen,
     open_copy,

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass, new_runs
-from sinks.seen_ids.round_claims import RoundClaims
-from sinks.seen_ids.segment import Columns, SegmentView, write_merged
-from sinks.seen_ids.tests.catalog import (
+from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass, new_runs
+from tallyweir.sinks.seen_ids.round_claims import RoundClaims
+from tallyweir.sinks.seen_ids.segment import Columns, SegmentView, write_merged
+from tallyweir.sinks.seen_ids.tests.catalog import (
     Row,
     as_written,
     ask,

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from sinks.protocol.errors import FatalError, RetryableError, TallyweirError
-from sinks.seen_ids import claim_holder
-from sinks.seen_ids.claim import Candidates, RowClass
-from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
-from sinks.seen_ids.segment import Columns, SegmentView
-from sinks.seen_ids.tests.catalog import Pair, candidates_of, run_of, view_of
+from tallyweir.sinks.protocol.errors import FatalError, RetryableError, TallyweirError
+from tallyweir.sinks.seen_ids import claim_holder
+from tallyweir.sinks.seen_ids.claim import Candidates, RowClass
+from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
+from tallyweir.sinks.seen_ids.segment import Columns, SegmentView
+from tallyweir.sinks.seen_ids.tests.catalog import Pair, candidates_of, run_of, view_of
 
 NEW, DUPLICATE = RowClass.SURVIVOR, RowClass.DUPLICATE
 CORRECTION, CONFLICT = RowClass.CORRECTION, RowClass.CONFLICT

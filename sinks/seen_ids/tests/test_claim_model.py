@@ -18,20 +18,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.seen_ids import (
+from tallyweir.sinks.seen_ids import (
     bucket_merge,
     catalog_copy,
     round_claims,
     segment,
     stored_chunks,
 )
-from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass, new_runs
-from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
-from sinks.seen_ids.held_batches import HeldBatches
-from sinks.seen_ids.run import Run
-from sinks.seen_ids.segment import Columns, SegmentView
-from sinks.seen_ids.tests.catalog import (
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass, new_runs
+from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
+from tallyweir.sinks.seen_ids.held_batches import HeldBatches
+from tallyweir.sinks.seen_ids.run import Run
+from tallyweir.sinks.seen_ids.segment import Columns, SegmentView
+from tallyweir.sinks.seen_ids.tests.catalog import (
     AtOnce,
     MemoryCatalog,
     Never,

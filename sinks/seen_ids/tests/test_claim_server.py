@@ -15,18 +15,18 @@ from multiprocessing.connection import Client
 import numpy as np
 import pytest
 
-from sinks.protocol.errors import FatalError, RetryableError
-from sinks.seen_ids import claim_server
-from sinks.seen_ids.claim import Candidates, RowClass
-from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
-from sinks.seen_ids.claim_server import (
+from tallyweir.sinks.protocol.errors import FatalError, RetryableError
+from tallyweir.sinks.seen_ids import claim_server
+from tallyweir.sinks.seen_ids.claim import Candidates, RowClass
+from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
+from tallyweir.sinks.seen_ids.claim_server import (
     Address,
     ClaimClient,
     ClaimServer,
     connection_secret,
 )
-from sinks.seen_ids.segment import SegmentView
-from sinks.seen_ids.tests.catalog import Row, candidates_of, run_of, view_of
+from tallyweir.sinks.seen_ids.segment import SegmentView
+from tallyweir.sinks.seen_ids.tests.catalog import Row, candidates_of, run_of, view_of
 
 NEW, DUPLICATE = RowClass.SURVIVOR, RowClass.DUPLICATE
 A, C = (5, 1), (9, 1)

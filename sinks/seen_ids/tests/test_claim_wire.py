@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.protocol.errors import (
+from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     FatalError,
     FencedError,
     RetryableError,
     TallyweirError,
 )
-from sinks.seen_ids.claim import Candidates, ClaimAnswer
-from sinks.seen_ids.claim_wire import (
+from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer
+from tallyweir.sinks.seen_ids.claim_wire import (
     pack_answer,
     pack_failure,
     pack_question,

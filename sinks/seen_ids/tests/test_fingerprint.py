@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.seen_ids import id_hash
-from sinks.seen_ids.fingerprint import fingerprint
-from sinks.seen_ids.id_hash import BLOCK_ROWS, from_bytes, to_bytes
-from sinks.seen_ids.part_words import U64Array
-from sinks.seen_ids.tests.siphash import fingerprint_of, siphash
+from tallyweir.sinks.seen_ids import id_hash
+from tallyweir.sinks.seen_ids.fingerprint import fingerprint
+from tallyweir.sinks.seen_ids.id_hash import BLOCK_ROWS, from_bytes, to_bytes
+from tallyweir.sinks.seen_ids.part_words import U64Array
+from tallyweir.sinks.seen_ids.tests.siphash import fingerprint_of, siphash
 
 KEY = bytes(range(16))
 _TEXT = st.text(max_size=30) | st.integers(505, 520).map("x".__mul__)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.held_batches import HeldBatches
-from sinks.seen_ids.segment import Columns
-from sinks.seen_ids.tests.catalog import AtOnce, MemoryCatalog, Pair, run_of
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.held_batches import HeldBatches
+from tallyweir.sinks.seen_ids.segment import Columns
+from tallyweir.sinks.seen_ids.tests.catalog import AtOnce, MemoryCatalog, Pair, run_of
 
 _PAIRS: dict[int, Pair] = {sequence: (sequence, 1) for sequence in range(1, 7)}
 _HELD = {at: Columns.of_run(run_of([pair])) for at, pair in _PAIRS.items()}

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.seen_ids import place_index
-from sinks.seen_ids.ordering import find_pairs, find_pairs_from
-from sinks.seen_ids.place_index import PlaceIndex
+from tallyweir.sinks.seen_ids import place_index
+from tallyweir.sinks.seen_ids.ordering import find_pairs, find_pairs_from
+from tallyweir.sinks.seen_ids.place_index import PlaceIndex
 
 SEED = 20261123
 

@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import pytest
 
-from sinks.seen_ids import round_claims
-from sinks.seen_ids.claim import RowClass, new_runs
-from sinks.seen_ids.ordering import BoolArray, I64Array, U64Array, find_pairs
-from sinks.seen_ids.round_claims import RoundClaims
-from sinks.seen_ids.segment import SegmentView
-from sinks.seen_ids.tests.catalog import (
+from tallyweir.sinks.seen_ids import round_claims
+from tallyweir.sinks.seen_ids.claim import RowClass, new_runs
+from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array, U64Array, find_pairs
+from tallyweir.sinks.seen_ids.round_claims import RoundClaims
+from tallyweir.sinks.seen_ids.segment import SegmentView
+from tallyweir.sinks.seen_ids.tests.catalog import (
     Pair,
     Row,
     ask,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sinks.protocol.errors import FatalError
-from sinks.seen_ids.run import Run
-from sinks.seen_ids.tests.catalog import run_of
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.seen_ids.run import Run
+from tallyweir.sinks.seen_ids.tests.catalog import run_of
 
 PAIRS = [(2**64 - 1, 0), (1, 2**64 - 1), (1, 2)]
 

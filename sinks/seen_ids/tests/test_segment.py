@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sinks.seen_ids.bloom_filter import Asked
-from sinks.seen_ids.segment import Columns, SegmentView, write_merged
-from sinks.seen_ids.tests.catalog import run_of
+from tallyweir.sinks.seen_ids.bloom_filter import Asked
+from tallyweir.sinks.seen_ids.segment import Columns, SegmentView, write_merged
+from tallyweir.sinks.seen_ids.tests.catalog import run_of
 
 
 @pytest.mark.parametrize(

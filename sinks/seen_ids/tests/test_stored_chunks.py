@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sinks.protocol.errors import RetryableError
-from sinks.seen_ids import bucket_merge, stored_chunks
-from sinks.seen_ids.catalog_copy import CatalogCopy
-from sinks.seen_ids.ordering import U64Array
-from sinks.seen_ids.tests.catalog import (
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.seen_ids import bucket_merge, stored_chunks
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.ordering import U64Array
+from tallyweir.sinks.seen_ids.tests.catalog import (
     AtOnce,
     MemoryCatalog,
     Never,
     run_of,
 )
-from sinks.seen_ids.tests.merged_catalog import (
+from tallyweir.sinks.seen_ids.tests.merged_catalog import (
     BATCHES,
     IDS,
     SEED,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from sinks.protocol.offsets import TopicPartition
-from sinks.seen_ids.fingerprint import fingerprint
-from sinks.seen_ids.id_hash import fingerprint_of, to_bytes
-from sinks.seen_ids.tombstones import Tombstones
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.seen_ids.fingerprint import fingerprint
+from tallyweir.sinks.seen_ids.id_hash import fingerprint_of, to_bytes
+from tallyweir.sinks.seen_ids.tombstones import Tombstones
 
 _KEY = b"0123456789abcdef"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sinks.seen_ids.word_table import WordTable
+from tallyweir.sinks.seen_ids.word_table import WordTable
 
 
 def _words(*values: int) -> np.ndarray:

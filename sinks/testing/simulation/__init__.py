@@ -11,6 +11,6 @@ fresh driver and the resolver must bring every record to its place, once.
 
 Run many histories, or one of them with its trace::
 
-    python -m sinks.testing.simulation --histories 1000000
-    python -m sinks.testing.simulation 4711
+    python -m tallyweir.sinks.testing.simulation --histories 1000000
+    python -m tallyweir.sinks.testing.simulation 4711
 """

@@ -6,12 +6,14 @@ import argparse
 import random
 import sys
 
-from sinks.testing.simulation.runs import run_histories, run_history
+from tallyweir.sinks.testing.simulation.runs import run_histories, run_history
 
 
 def main() -> int:
     """Return 0 if every history kept every promise."""
-    parser = argparse.ArgumentParser(prog="python -m sinks.testing.simulation")
+    parser = argparse.ArgumentParser(
+        prog="python -m tallyweir.sinks.testing.simulation"
+    )
     parser.add_argument("seed", nargs="?", type=int, help="of the one, or the first")
     parser.add_argument("--histories", type=int, help="run so many, from that seed on")
     chosen = parser.parse_args()

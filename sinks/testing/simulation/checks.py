@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from sinks.protocol.in_doubt import GlobalId
-from sinks.testing.memory_home_state import DatabaseState
-from sinks.testing.planned_batches import HOME, RESULTS, TICKS, Position, key_of
-from sinks.testing.simulation.world import LOG_END, STRANGER, World
+from tallyweir.sinks.protocol.in_doubt import GlobalId
+from tallyweir.sinks.testing.memory_home_state import DatabaseState
+from tallyweir.sinks.testing.planned_batches import (
+    HOME,
+    RESULTS,
+    TICKS,
+    Position,
+    key_of,
+)
+from tallyweir.sinks.testing.simulation.world import LOG_END, STRANGER, World
 
 
 class Checker:

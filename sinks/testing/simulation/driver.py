@@ -6,20 +6,20 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from sinks import faultpoints
-from sinks.faultpoints import FaultPoint
-from sinks.protocol.coordinator import Coordinator, VotedBatch
-from sinks.protocol.decisions import check_epoch
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.identity import Attempt
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import BatchPlan, RowsRejectedError
-from sinks.protocol.publisher import Publisher
-from sinks.protocol.stage_ahead import StageAhead, find_basis
-from sinks.testing.memory_participant import MemoryParticipant
-from sinks.testing.memory_stage import MemoryStage
-from sinks.testing.planned_batches import plan_batch, plan_upon
-from sinks.testing.simulation.world import LOG_END, World
+from tallyweir.sinks import faultpoints
+from tallyweir.sinks.faultpoints import FaultPoint
+from tallyweir.sinks.protocol.coordinator import Coordinator, VotedBatch
+from tallyweir.sinks.protocol.decisions import check_epoch
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.identity import Attempt
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan, RowsRejectedError
+from tallyweir.sinks.protocol.publisher import Publisher
+from tallyweir.sinks.protocol.stage_ahead import StageAhead, find_basis
+from tallyweir.sinks.testing.memory_participant import MemoryParticipant
+from tallyweir.sinks.testing.memory_stage import MemoryStage
+from tallyweir.sinks.testing.planned_batches import plan_batch, plan_upon
+from tallyweir.sinks.testing.simulation.world import LOG_END, World
 
 #: How often a driver ticks instead of reading on.
 _TICKS_SHARE = 0.2

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sinks.faultpoints import FaultPoint, Side
-from sinks.testing.memory_server import LostAnswer
+from tallyweir.sinks.faultpoints import FaultPoint, Side
+from tallyweir.sinks.testing.memory_server import LostAnswer
 
 #: Where a fault that hits no fault point happens: before a call to a database.
 BETWEEN_CALLS = "between calls"

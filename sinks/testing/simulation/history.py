@@ -5,20 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from sinks import faultpoints
-from sinks.faultpoints import FaultPoint, Side
-from sinks.protocol.errors import (
+from tallyweir.sinks import faultpoints
+from tallyweir.sinks.faultpoints import FaultPoint, Side
+from tallyweir.sinks.protocol.errors import (
     FatalError,
     FencedError,
     RetryableError,
     TallyweirError,
 )
-from sinks.protocol.resolution import resolve
-from sinks.testing.memory_participant import MemoryParticipantDatabase
-from sinks.testing.memory_server import LostAnswer
-from sinks.testing.simulation.checks import Checker
-from sinks.testing.simulation.driver import DriverKilledError, SimulatedDriver
-from sinks.testing.simulation.faults import (
+from tallyweir.sinks.protocol.resolution import resolve
+from tallyweir.sinks.testing.memory_participant import MemoryParticipantDatabase
+from tallyweir.sinks.testing.memory_server import LostAnswer
+from tallyweir.sinks.testing.simulation.checks import Checker
+from tallyweir.sinks.testing.simulation.driver import DriverKilledError, SimulatedDriver
+from tallyweir.sinks.testing.simulation.faults import (
     ARMED,
     BETWEEN_CALLS,
     Coverage,
@@ -26,7 +26,7 @@ from sinks.testing.simulation.faults import (
     Swarm,
     place_of,
 )
-from sinks.testing.simulation.world import Cut, World
+from tallyweir.sinks.testing.simulation.world import Cut, World
 
 #: How deeply actors may be nested within each other's steps.
 _NESTING_MAX = 3

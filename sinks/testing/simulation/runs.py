@@ -5,8 +5,8 @@ from __future__ import annotations
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 
-from sinks.testing.simulation.faults import Coverage
-from sinks.testing.simulation.history import History
+from tallyweir.sinks.testing.simulation.faults import Coverage
+from tallyweir.sinks.testing.simulation.history import History
 
 #: Histories that a process runs in a row; its start takes as long as a hundred.
 _IN_A_ROW = 1_000
@@ -29,7 +29,7 @@ def run_history(seed: int) -> History:
         trace = "\n".join(history.trace)
         raise HistoryFailedError(
             f"{trace}\n{type(error).__name__}: {error}\n"
-            f"again: .venv/bin/python -m sinks.testing.simulation {seed}"
+            f"again: .venv/bin/python -m tallyweir.sinks.testing.simulation {seed}"
         ) from error
     return history
 

@@ -7,19 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sinks.protocol.identity import Epoch
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import EpochClaim, GlobalId
-from sinks.protocol.offsets import TopicPartition
-from sinks.testing.memory_home import MemoryDatabase, MemoryHome
-from sinks.testing.memory_home_state import PIPELINE_NUMBER, DatabaseState
-from sinks.testing.memory_participant import (
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.testing.memory_home import MemoryDatabase, MemoryHome
+from tallyweir.sinks.testing.memory_home_state import PIPELINE_NUMBER, DatabaseState
+from tallyweir.sinks.testing.memory_participant import (
     MemoryParticipantDatabase,
     MemoryPreparedBranches,
     ParticipantState,
 )
-from sinks.testing.memory_server import MemoryServer
-from sinks.testing.planned_batches import HOME, Position
+from tallyweir.sinks.testing.memory_server import MemoryServer
+from tallyweir.sinks.testing.planned_batches import HOME, Position
 
 #: How far each partition reaches in Kafka.
 LOG_END = {TopicPartition("events", 0): 30, TopicPartition("events", 1): 15}

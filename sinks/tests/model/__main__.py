@@ -1,6 +1,6 @@
 """Explores one world with a budget of one's own.
 
-    python -m sinks.tests.model batches=3 crashes=3 late=2
+    python -m tallyweir.sinks.tests.model batches=3 crashes=3 late=2
 
 Every field of ``Budget`` may be given, how many batches there are, and ``ticks=1``.
 States are kept in memory, about 3 kB each. Ends with 1 if a rule is broken, after the
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import sys
 
-from sinks.tests.model.exploration import explore
-from sinks.tests.model.states import Budget, World
+from tallyweir.sinks.tests.model.exploration import explore
+from tallyweir.sinks.tests.model.states import Budget, World
 
 
 def main(arguments: list[str]) -> int:

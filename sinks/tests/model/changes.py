@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sinks.tests.model.states import (
+from tallyweir.sinks.tests.model.states import (
     Driver,
     Gid,
     Home,

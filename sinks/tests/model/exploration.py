@@ -10,12 +10,12 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sinks.tests.model.changes import Step
-from sinks.tests.model.faults import Faults
-from sinks.tests.model.invariants import broken_rule, is_end
-from sinks.tests.model.processes import Processes
-from sinks.tests.model.rules import Rules, installed
-from sinks.tests.model.states import Home, Participant, State, World
+from tallyweir.sinks.tests.model.changes import Step
+from tallyweir.sinks.tests.model.faults import Faults
+from tallyweir.sinks.tests.model.invariants import broken_rule, is_end
+from tallyweir.sinks.tests.model.processes import Processes
+from tallyweir.sinks.tests.model.rules import Rules, installed
+from tallyweir.sinks.tests.model.states import Home, Participant, State, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from sinks.tests.model.changes import Step, fault, newest_claim, put_participant
-from sinks.tests.model.processes import Processes
-from sinks.tests.model.states import DEAD, HOME, Order, Raised, Sent, State
+from tallyweir.sinks.tests.model.changes import (
+    Step,
+    fault,
+    newest_claim,
+    put_participant,
+)
+from tallyweir.sinks.tests.model.processes import Processes
+from tallyweir.sinks.tests.model.states import DEAD, HOME, Order, Raised, Sent, State
 
 _DRIVERS_MAX = 2
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sinks.protocol.decisions import PublishDecision
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.tests.model.changes import (
+from tallyweir.sinks.protocol.decisions import PublishDecision
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.tests.model.changes import (
     broken,
     fenced,
     newest_claim,
@@ -17,10 +17,15 @@ from sinks.tests.model.changes import (
     newest_sequence,
     put,
 )
-from sinks.tests.model.rules import Rules
-from sinks.tests.model.scripted_ports import TOPIC, Names, raised_by, ranges_of
-from sinks.tests.model.staging import Staging
-from sinks.tests.model.states import (
+from tallyweir.sinks.tests.model.rules import Rules
+from tallyweir.sinks.tests.model.scripted_ports import (
+    TOPIC,
+    Names,
+    raised_by,
+    ranges_of,
+)
+from tallyweir.sinks.tests.model.staging import Staging
+from tallyweir.sinks.tests.model.states import (
     DEAD,
     FIRED,
     HOME,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from sinks.tests.model.changes import disagree, newest_claim
-from sinks.tests.model.states import FIRED, Home, State, World
+from tallyweir.sinks.tests.model.changes import disagree, newest_claim
+from tallyweir.sinks.tests.model.states import FIRED, Home, State, World
 
 
 def broken_rule(state: State, world: World) -> str:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sinks.protocol.decisions import PublishDecision, decide_publish
-from sinks.protocol.errors import FatalError
-from sinks.protocol.in_doubt import (
+from tallyweir.sinks.protocol.decisions import PublishDecision, decide_publish
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.protocol.in_doubt import (
     EpochClaim,
     GlobalId,
     InDoubtFacts,
@@ -17,11 +17,11 @@ from sinks.protocol.in_doubt import (
     compare_history,
     decide_in_doubt,
 )
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition, StoredPosition
-from sinks.protocol.votes import BatchTally, tally_votes
-from sinks.tests.model.rules import claim_of
-from sinks.tests.model.states import Staged
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition, StoredPosition
+from tallyweir.sinks.protocol.votes import BatchTally, tally_votes
+from tallyweir.sinks.tests.model.rules import claim_of
+from tallyweir.sinks.tests.model.states import Staged
 
 # Decisions of publishing.
 

@@ -6,18 +6,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sinks.protocol.coordinator import BatchResult, Coordinator, VotedBatch
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.errors import OutcomeUnknownError, RetryableError
-from sinks.protocol.in_doubt import (
+from tallyweir.sinks.protocol.coordinator import BatchResult, Coordinator, VotedBatch
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.errors import OutcomeUnknownError, RetryableError
+from tallyweir.sinks.protocol.in_doubt import (
     EpochClaim,
     GlobalId,
     InDoubtFacts,
 )
-from sinks.protocol.ports import BatchPlan, BranchOrder, PublishTransaction
-from sinks.protocol.publisher import Publisher
-from sinks.protocol.resolution import commit_decided, resolve
-from sinks.protocol.votes import BatchTally
+from tallyweir.sinks.protocol.ports import BatchPlan, BranchOrder, PublishTransaction
+from tallyweir.sinks.protocol.publisher import Publisher
+from tallyweir.sinks.protocol.resolution import commit_decided, resolve
+from tallyweir.sinks.protocol.votes import BatchTally
 
 # The resolver.
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sinks.tests.model import mistaken_decisions as decisions
-from sinks.tests.model import mistaken_steps as steps
-from sinks.tests.model.rules import Rules
-from sinks.tests.model.states import Budget, World
+from tallyweir.sinks.tests.model import mistaken_decisions as decisions
+from tallyweir.sinks.tests.model import mistaken_steps as steps
+from tallyweir.sinks.tests.model.rules import Rules
+from tallyweir.sinks.tests.model.states import Budget, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

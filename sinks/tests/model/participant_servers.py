@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from sinks.protocol.errors import TallyweirError
-from sinks.tests.model.changes import (
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.tests.model.changes import (
     Step,
     broken,
     fault,
@@ -16,11 +16,11 @@ from sinks.tests.model.changes import (
     put,
     put_branches,
 )
-from sinks.tests.model.home_server import Outcomes
-from sinks.tests.model.rules import Rules
-from sinks.tests.model.scripted_ports import Names, raised_by
-from sinks.tests.model.staging import Staging
-from sinks.tests.model.states import (
+from tallyweir.sinks.tests.model.home_server import Outcomes
+from tallyweir.sinks.tests.model.rules import Rules
+from tallyweir.sinks.tests.model.scripted_ports import Names, raised_by
+from tallyweir.sinks.tests.model.staging import Staging
+from tallyweir.sinks.tests.model.states import (
     FOREIGN,
     Gid,
     Order,

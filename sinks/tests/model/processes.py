@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.identity import Epoch
-from sinks.protocol.recovery import BrokerPosition, StoredPosition
-from sinks.tests.model.changes import (
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.recovery import BrokerPosition, StoredPosition
+from tallyweir.sinks.tests.model.changes import (
     DISAGREEMENTS,
     Step,
     begin_prepare,
@@ -30,13 +30,13 @@ from sinks.tests.model.changes import (
     put,
     without,
 )
-from sinks.tests.model.home_server import HomeServer, Outcomes
-from sinks.tests.model.participant_servers import ParticipantServers
-from sinks.tests.model.replay import Ended, Replay
-from sinks.tests.model.rules import Rules
-from sinks.tests.model.scripted_ports import TOPIC, Asked, raised_by
-from sinks.tests.model.staging import Staging
-from sinks.tests.model.states import (
+from tallyweir.sinks.tests.model.home_server import HomeServer, Outcomes
+from tallyweir.sinks.tests.model.participant_servers import ParticipantServers
+from tallyweir.sinks.tests.model.replay import Ended, Replay
+from tallyweir.sinks.tests.model.rules import Rules
+from tallyweir.sinks.tests.model.scripted_ports import TOPIC, Asked, raised_by
+from tallyweir.sinks.tests.model.staging import Staging
+from tallyweir.sinks.tests.model.states import (
     DEAD,
     HOME,
     Driver,

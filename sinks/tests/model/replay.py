@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sinks.protocol.errors import TallyweirError
-from sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.ports import BatchPlan, RowsRejectedError
-from sinks.protocol.publisher import Publisher
-from sinks.testing.planned_batches import PLANNED_AT_US
-from sinks.tests.model.rules import Rules
-from sinks.tests.model.scripted_ports import (
+from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.ports import BatchPlan, RowsRejectedError
+from tallyweir.sinks.protocol.publisher import Publisher
+from tallyweir.sinks.testing.planned_batches import PLANNED_AT_US
+from tallyweir.sinks.tests.model.rules import Rules
+from tallyweir.sinks.tests.model.scripted_ports import (
     Asked,
     Names,
     Script,
@@ -33,7 +33,7 @@ from sinks.tests.model.scripted_ports import (
     raised_by,
     ranges_of,
 )
-from sinks.tests.model.states import Raised, World
+from tallyweir.sinks.tests.model.states import Raised, World
 
 
 class Ended(NamedTuple):

@@ -12,21 +12,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sinks.protocol import coordinator, publisher, resolution
-from sinks.protocol.coordinator import Coordinator
-from sinks.protocol.decisions import check_epoch, decide_publish
-from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import (
+from tallyweir.sinks.protocol import coordinator, publisher, resolution
+from tallyweir.sinks.protocol.coordinator import Coordinator
+from tallyweir.sinks.protocol.decisions import check_epoch, decide_publish
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.in_doubt import (
     EpochClaim,
     check_decided_is_committed,
     compare_history,
     decide_in_doubt,
 )
-from sinks.protocol.publisher import Publisher
-from sinks.protocol.recovery import decide_start
-from sinks.protocol.resolution import commit_decided, resolve
-from sinks.protocol.votes import tally_votes
-from sinks.tests.model.states import Staged
+from tallyweir.sinks.protocol.publisher import Publisher
+from tallyweir.sinks.protocol.recovery import decide_start
+from tallyweir.sinks.protocol.resolution import commit_decided, resolve
+from tallyweir.sinks.protocol.votes import tally_votes
+from tallyweir.sinks.tests.model.states import Staged
 
 Anything = Callable[..., Any]
 

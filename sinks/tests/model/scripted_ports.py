@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
-from sinks.protocol.decisions import PublishDecision
-from sinks.protocol.errors import (
+from tallyweir.sinks.protocol.decisions import PublishDecision
+from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     DisagreementError,
     FatalError,
@@ -19,12 +19,12 @@ from sinks.protocol.errors import (
     RetryableError,
     TallyweirError,
 )
-from sinks.protocol.identity import Attempt, Epoch
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
-from sinks.protocol.keyed_votes import KeyedVote
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import (
+from tallyweir.sinks.protocol.identity import Attempt, Epoch
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
+from tallyweir.sinks.protocol.keyed_votes import KeyedVote
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.ports import (
     BatchPlan,
     BatchTerms,
     BranchOrder,
@@ -35,9 +35,9 @@ from sinks.protocol.ports import (
     StagedBatch,
     StagedKeys,
 )
-from sinks.protocol.votes import BatchTally, EventCounts, PartitionTally, Vote
-from sinks.tests.model.rules import Rules
-from sinks.tests.model.states import FOREIGN, HOME, Gid, Raised, World
+from tallyweir.sinks.protocol.votes import BatchTally, EventCounts, PartitionTally, Vote
+from tallyweir.sinks.tests.model.rules import Rules
+from tallyweir.sinks.tests.model.states import FOREIGN, HOME, Gid, Raised, World
 
 TOPIC = TopicPartition("events", 0)
 

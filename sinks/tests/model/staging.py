@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sinks.tests.model.changes import put
-from sinks.tests.model.rules import Rules
-from sinks.tests.model.states import (
+from tallyweir.sinks.tests.model.changes import put
+from tallyweir.sinks.tests.model.rules import Rules
+from tallyweir.sinks.tests.model.states import (
     DEAD,
     FIRED,
     HOME,

@@ -6,7 +6,7 @@ that may meet, and the others are away.
 
 from __future__ import annotations
 
-from sinks.tests.model.states import Budget, World
+from tallyweir.sinks.tests.model.states import Budget, World
 
 SMALL = (
     World(name="undisturbed", budget=Budget(), batches=3),

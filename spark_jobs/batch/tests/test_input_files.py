@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.contract import Contract, load_contract
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.batch import text_files
-from spark_jobs.batch.file_chunk import FileRow
-from spark_jobs.batch.file_source import read_rows
-from spark_jobs.batch.input_files import InputFile, read_input_files
-from spark_jobs.batch.kafka_ranges import parse_ranges
+from tallyweir.schemas.contract import Contract, load_contract
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.batch import text_files
+from tallyweir.spark_jobs.batch.file_chunk import FileRow
+from tallyweir.spark_jobs.batch.file_source import read_rows
+from tallyweir.spark_jobs.batch.input_files import InputFile, read_input_files
+from tallyweir.spark_jobs.batch.kafka_ranges import parse_ranges
 
 _SCHEMA = {
     "type": "record",

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from spark_jobs.batch import line_records
-from spark_jobs.batch.line_records import LineTooLongError, cut_records
+from tallyweir.spark_jobs.batch import line_records
+from tallyweir.spark_jobs.batch.line_records import LineTooLongError, cut_records
 
 
 def cut(content: bytes, *, quoted: bool = True) -> list[tuple[int, bytes]]:

@@ -6,25 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.pipeline import AppendOutput, Deduplicate, HeaderId, Pipeline
-from schemas.pipeline.outputs.outbox import OutboxOutput
-from schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.server.columns import Column
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.batch.upsert import check_upsert, correcting
+from tallyweir.schemas.pipeline import Append, Deduplicate, HeaderId, Pipeline
+from tallyweir.schemas.pipeline.outputs.outbox import Outbox
+from tallyweir.schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.batch.upsert import check_upsert, correcting
 
 _FITTING = replace(
     DEPARTURES,
     outputs=(
-        AppendOutput(table="departures"),
-        AppendOutput(table="early", columns=("carrier", "event_id"), where="true"),
+        Append(table="departures"),
+        Append(table="early", columns=("carrier", "event_id"), where="true"),
     ),
 )
 
 
-def _with(*outputs: AppendOutput | OutboxOutput) -> Pipeline:
+def _with(*outputs: Append | Outbox) -> Pipeline:
     return replace(_FITTING, outputs=(*_FITTING.outputs, *outputs))
 
 
@@ -38,19 +38,19 @@ def test_a_pipeline_that_appends_its_ids_at_home_takes_an_upsert() -> None:
     [
         (DEPARTURES, "has the output departures_by_hour, which does not append"),
         (
-            _with(OutboxOutput(topic="alarms", key="carrier")),
+            _with(Outbox(topic="alarms", key="carrier")),
             "which does not append",
         ),
         (
-            _with(AppendOutput(table="far", databases=("billing",))),
+            _with(Append(table="far", databases=("billing",))),
             "writes far in other databases or in branches",
         ),
         (
-            _with(AppendOutput(table="wide", branches=2)),
+            _with(Append(table="wide", branches=2)),
             "writes wide in other databases or in branches",
         ),
         (
-            _with(AppendOutput(table="bare", columns=("carrier",))),
+            _with(Append(table="bare", columns=("carrier",))),
             "leaves the ID event_id out of the columns of bare",
         ),
         (

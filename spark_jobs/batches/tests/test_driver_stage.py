@@ -10,17 +10,21 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from sinks.protocol.batch_run import BatchRun
-from sinks.protocol.errors import FatalError, RetryableError
-from sinks.protocol.identity import Attempt, BatchKey, Epoch, SparkBatchId
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import BatchPlan, StagedBatch
-from sinks.protocol.votes import Vote
-from spark_jobs.batches.driver_stage import SMALL_BATCH_BYTES, DriverStage
-from spark_jobs.source.record_reader import ReadRecords, RecordReader, TooManyBytesError
-from spark_jobs.task.stage_task import StageTask
-from spark_jobs.task.task_worker import TaskWorker
+from tallyweir.sinks.protocol.batch_run import BatchRun
+from tallyweir.sinks.protocol.errors import FatalError, RetryableError
+from tallyweir.sinks.protocol.identity import Attempt, BatchKey, Epoch, SparkBatchId
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan, StagedBatch
+from tallyweir.sinks.protocol.votes import Vote
+from tallyweir.spark_jobs.batches.driver_stage import SMALL_BATCH_BYTES, DriverStage
+from tallyweir.spark_jobs.source.record_reader import (
+    ReadRecords,
+    RecordReader,
+    TooManyBytesError,
+)
+from tallyweir.spark_jobs.task.stage_task import StageTask
+from tallyweir.spark_jobs.task.task_worker import TaskWorker
 
 _OFFSETS_MAX = 100
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from schemas.pipeline import Pipeline, PipelineError, load_pipeline
-from schemas.pipeline.definition_json import (
+from tallyweir.schemas.pipeline import Pipeline, PipelineError, load_pipeline
+from tallyweir.schemas.pipeline.definition_json import (
     definition_hash,
     from_json,
     pipeline_definition_json,
 )
-from spark_jobs.batches.stage_jobs import time_bounds
+from tallyweir.spark_jobs.batches.stage_jobs import time_bounds
 
 _FILE = """
 pipeline: p

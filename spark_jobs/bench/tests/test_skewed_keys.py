@@ -6,15 +6,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import Column
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.event_columns import argument_column
-from spark_jobs.task.windows.window_assignment import assign_windows
-from spark_jobs.task.windows.window_partials import aggregate_windows
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.event_columns import argument_column
+from tallyweir.spark_jobs.task.windows.window_assignment import assign_windows
+from tallyweir.spark_jobs.task.windows.window_partials import aggregate_windows
 
 _MINUTE_US = 60_000_000
 _EVENTS = 40_000

@@ -10,22 +10,22 @@ from typing import cast
 
 import numpy as np
 
-from sinks.protocol.ports import BatchPlan
-from sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
-from sinks.seen_ids.run import Run
-from sinks.seen_ids.segment import Columns, SegmentView, write_merged
-from spark_jobs.dedup_bench.catalog_figures import (
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
+from tallyweir.sinks.seen_ids.run import Run
+from tallyweir.sinks.seen_ids.segment import Columns, SegmentView, write_merged
+from tallyweir.spark_jobs.dedup_bench.catalog_figures import (
     ask_all,
     disk_bytes,
 )
-from spark_jobs.dedup_bench.ids_driver import IdsDriver, PlannedBatch
-from spark_jobs.dedup_bench.numbered_events import TASKS, ids_of, questions_of
+from tallyweir.spark_jobs.dedup_bench.ids_driver import IdsDriver, PlannedBatch
+from tallyweir.spark_jobs.dedup_bench.numbered_events import TASKS, ids_of, questions_of
 
 _KNOWN = 10_000
 _BYTES_PER_ID = 32
 _TAKES_MEMORY = """
 import numpy as np
-from spark_jobs.dedup_bench.catalog_figures import memory_bytes
+from tallyweir.spark_jobs.dedup_bench.catalog_figures import memory_bytes
 
 before = memory_bytes()
 taken = np.ones(32 << 20, dtype=np.uint8)

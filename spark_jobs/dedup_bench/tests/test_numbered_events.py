@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sinks.seen_ids.round_claims import RoundClaims
-from sinks.seen_ids.tests.catalog import view_of
-from spark_jobs.dedup_bench.numbered_events import (
+from tallyweir.sinks.seen_ids.round_claims import RoundClaims
+from tallyweir.sinks.seen_ids.tests.catalog import view_of
+from tallyweir.spark_jobs.dedup_bench.numbered_events import (
     EVENT_TIMES,
     TASKS,
     EventTimes,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.pipeline import DeadLetterLimit
-from spark_jobs.driver.dead_letter_watch import DeadLetterWatch
+from tallyweir.schemas.pipeline import DeadLetterLimit
+from tallyweir.spark_jobs.driver.dead_letter_watch import DeadLetterWatch
 
 
 def _watch(share: float, records: int) -> DeadLetterWatch:

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sinks.protocol.coordinator import BatchResult
-from sinks.protocol.decisions import PublishOutcome
-from sinks.protocol.distributions import distribution_of
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.identity import BatchKey, Epoch, Sequence, SparkBatchId
-from sinks.protocol.measures import Measures
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.ports import BatchPlan
-from sinks.protocol.votes import BatchTally, EventCounts, PartitionTally
-from spark_jobs.batches.batch_report import BatchReport
-from spark_jobs.driver.driver_metrics import STALLED_AFTER_S, DriverMetrics
+from tallyweir.sinks.protocol.coordinator import BatchResult
+from tallyweir.sinks.protocol.decisions import PublishOutcome
+from tallyweir.sinks.protocol.distributions import distribution_of
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.identity import BatchKey, Epoch, Sequence, SparkBatchId
+from tallyweir.sinks.protocol.measures import Measures
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan
+from tallyweir.sinks.protocol.votes import BatchTally, EventCounts, PartitionTally
+from tallyweir.spark_jobs.batches.batch_report import BatchReport
+from tallyweir.spark_jobs.driver.driver_metrics import STALLED_AFTER_S, DriverMetrics
 
 _TP = TopicPartition("orders", 0)
 _NEWEST_US = 900_000_000

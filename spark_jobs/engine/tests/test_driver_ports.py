@@ -20,8 +20,8 @@ import json, sys
 from pathlib import Path
 import psutil
 from pyspark.sql.functions import pandas_udf
-from spark_jobs.engine.spark_session import start_spark_session
-from spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.spark_session import start_spark_session
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 
 spark = start_spark_session(
     DriverSettings(

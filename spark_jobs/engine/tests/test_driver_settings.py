@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.profile import NO_PROFILE, PROFILES
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.profile import NO_PROFILE, PROFILES
 
 _LEAST = {"TALLYWEIR_KAFKA_BOOTSTRAP": "broker:9092"}
 
@@ -122,7 +122,7 @@ def test_the_port_of_claims_is_a_port(text: str) -> None:
 def test_a_driver_without_assertions_does_not_start() -> None:
     """Some of what keeps a batch from being published wrongly are assertions."""
     program = (
-        "from spark_jobs.engine.driver_settings import DriverSettings\n"
+        "from tallyweir.spark_jobs.engine.driver_settings import DriverSettings\n"
         f"DriverSettings.from_environment({_LEAST}, {{}})"
     )
     ended = {

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_jobs.engine.kept_memory import leave_lasting_objects
+from tallyweir.spark_jobs.engine.kept_memory import leave_lasting_objects
 
 #: Makes some columns, frees them, makes them again; prints how often the kernel had to
 #: hand out a page in one such round, once memory has been taken for the first.
 _ROUNDS = """
 import resource, sys
-from spark_jobs.engine.kept_memory import keep_freed_memory
+from tallyweir.spark_jobs.engine.kept_memory import keep_freed_memory
 
 def faults_of_a_round():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -35,7 +35,7 @@ print(min(faults_of_a_round() for _ in range(3)))
 _THREADS = """
 import sys, threading
 from concurrent.futures import ThreadPoolExecutor
-from spark_jobs.engine.kept_memory import keep_freed_memory
+from tallyweir.spark_jobs.engine.kept_memory import keep_freed_memory
 
 def resident_pages():
     with open("/proc/self/statm") as file:

@@ -12,10 +12,10 @@ import pytest
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("spark_jobs", "none.yaml"),
-        ("spark_jobs.batch", "none.yaml", "--run=one", "--input=none.csv"),
-        ("spark_jobs.notebook", "none.yaml", "--output=none", "--records=1"),
-        ("spark_jobs.describe_version", "none.yaml"),
+        ("tallyweir.spark_jobs", "none.yaml"),
+        ("tallyweir.spark_jobs.batch", "none.yaml", "--run=one", "--input=none.csv"),
+        ("tallyweir.spark_jobs.notebook", "none.yaml", "--output=none", "--records=1"),
+        ("tallyweir.spark_jobs.describe_version", "none.yaml"),
     ],
     ids=lambda arguments: arguments[0],
 )

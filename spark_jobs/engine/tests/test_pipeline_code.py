@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spark_jobs.engine.pipeline_code import load_with_code
+from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
 
 _FILE = """
 from datetime import timedelta
-from spark_jobs.pipeline import AppendOutput, Pipeline, Source
+from tallyweir import Append, Pipeline, Source
 
 LIMIT = 10
 
@@ -27,7 +27,7 @@ pipeline = Pipeline(
         watermark_delay=timedelta(minutes=1),
     ),
     transform=transform,
-    outputs=(AppendOutput(table="views", columns=("event_id", "doubled")),),
+    outputs=(Append(table="views", columns=("event_id", "doubled")),),
 )
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 _PROGRAM = """
 import atexit, os, sys
-from spark_jobs.__main__ import _end
+from tallyweir.spark_jobs.__main__ import _end
 atexit.register(os.abort)
 sys.stderr.write("told")
 _end(76)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.engine.spark_failure import what_failed, what_failed_and_why
+from tallyweir.spark_jobs.engine.spark_failure import what_failed, what_failed_and_why
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Holds expressions by chance, evaluated as drivers do, against exact evaluation.
 
-``python -m spark_jobs.frame.tests.compared_expressions`` with DIRECTORY, SEED,
-EXPRESSIONS and ROWS ends with 0 if all agree. In a process of its own, because PySpark
-leaves its sockets to the collector.
+``python -m tallyweir.spark_jobs.frame.tests.compared_expressions`` with DIRECTORY,
+SEED, EXPRESSIONS and ROWS ends with 0 if all agree. In a process of its own, because
+PySpark leaves its sockets to the collector.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.engine.spark_session import start_spark_session
-from spark_jobs.frame.exact_expressions import TriedExpressions
-from spark_jobs.frame.tests.random_expressions import random_expression, random_rows
-from spark_jobs.frame.tests.reference_expressions import (
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.spark_session import start_spark_session
+from tallyweir.spark_jobs.frame.exact_expressions import TriedExpressions
+from tallyweir.spark_jobs.frame.tests.random_expressions import (
+    random_expression,
+    random_rows,
+)
+from tallyweir.spark_jobs.frame.tests.reference_expressions import (
     Expression,
     FailedError,
     Row,
     as_table,
     as_values,
 )
-from spark_jobs.frame.typed_expressions import SPARKS_ERRORS, plan_expressions
+from tallyweir.spark_jobs.frame.typed_expressions import SPARKS_ERRORS, plan_expressions
 
 #: Spark compiles the columns of a query together.
 _AT_ONCE = 40

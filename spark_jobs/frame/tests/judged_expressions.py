@@ -1,8 +1,8 @@
 """What becomes of events by a pipeline's expressions, and what some expressions give.
 
-``python -m spark_jobs.frame.tests.judged_expressions DIRECTORY`` prints both as JSON,
-for ``test_exact_expressions.py`` to look at. In a process of its own, because PySpark
-leaves its sockets to the collector.
+``python -m tallyweir.spark_jobs.frame.tests.judged_expressions DIRECTORY`` prints both
+as JSON, for ``test_exact_expressions.py`` to look at. In a process of its own, because
+PySpark leaves its sockets to the collector.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from schemas.codec import EventRecord, encode
-from schemas.contract import load_contract
-from schemas.event_contracts import EventContract, EventContracts
-from schemas.pipeline import (
-    AppendOutput,
+from tallyweir.schemas.codec import EventRecord, encode
+from tallyweir.schemas.contract import load_contract
+from tallyweir.schemas.event_contracts import EventContract, EventContracts
+from tallyweir.schemas.pipeline import (
+    Append,
     Fixed,
-    JoinOutput,
+    Join,
     JoinSide,
     Output,
     Pipeline,
     Rule,
     Source,
-    WindowOutput,
+    Window,
     Within,
 )
-from schemas.pipeline.outputs.aggregate import parse_aggregate
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.frame.event_frame import EventFrameRecipe
-from spark_jobs.frame.tests.compared_expressions import evaluate, open_session
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.kafka_source import empty_batch
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from spark_jobs.task.verdicts import Case, Rules
+from tallyweir.schemas.pipeline.outputs.aggregate import parse_aggregate
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.frame.event_frame import EventFrameRecipe
+from tallyweir.spark_jobs.frame.tests.compared_expressions import evaluate, open_session
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.kafka_source import empty_batch
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from tallyweir.spark_jobs.task.verdicts import Case, Rules
 
 _NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 _PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 10}
@@ -69,11 +69,11 @@ _GOOD: EventRecord = {
     "meter": "m1",
 }
 _HOUR = dt.timedelta(hours=1)
-_APPEND = AppendOutput(table="orders")
+_APPEND = Append(table="orders")
 
 
-def _window(aggregate: str, where: str | None = None) -> WindowOutput:
-    return WindowOutput(
+def _window(aggregate: str, where: str | None = None) -> Window:
+    return Window(
         table="by_hour",
         windows=Fixed(size=_HOUR),
         aggregates=(parse_aggregate("total", aggregate),),
@@ -88,7 +88,7 @@ def _rules(**conditions: str) -> tuple[Rule, ...]:
 
 
 _LARGE = {"pieces": 50_000, "cents": 100_000}
-_JOIN = JoinOutput(
+_JOIN = Join(
     table="pairs",
     on=("id",),
     left=JoinSide(where="cents / pieces > 1", select={"meter": "meter"}),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from spark_jobs.frame.tests.reference_expressions import (
+from tallyweir.spark_jobs.frame.tests.reference_expressions import (
     BIGINT,
     BITS,
     COLUMNS,

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 _PROGRAM = """
 import json
 from pyspark.sql import SparkSession
-from spark_jobs.frame.event_frame import choose_branch
+from tallyweir.spark_jobs.frame.event_frame import choose_branch
 
 local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 spark = SparkSession.builder.master("local[1]").config(map=local).getOrCreate()

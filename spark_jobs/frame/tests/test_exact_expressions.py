@@ -21,7 +21,12 @@ _ROWS = 260
 
 def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", f"spark_jobs.frame.tests.{module}", *arguments],
+        [
+            sys.executable,
+            "-m",
+            f"tallyweir.spark_jobs.frame.tests.{module}",
+            *arguments,
+        ],
         cwd=Path(__file__).parents[3],
         check=False,
         stdout=subprocess.PIPE,

@@ -8,9 +8,9 @@ from datetime import UTC, date, datetime
 import pyarrow as pa
 import pytest
 
-from schemas.pipeline import AsOf, Enrichment
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.frame.lookup_rows import check_rows, copied_columns
+from tallyweir.schemas.pipeline import AsOf, Enrichment
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.frame.lookup_rows import check_rows, copied_columns
 
 _AS_OF = AsOf(valid_from="since", valid_until="till")
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from onnx import TensorProto
 
-from schemas.pipeline import PipelineError, Prediction
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.frame.model_file import Model, loaded_once, read_model
-from spark_jobs.frame.predictor import predict_each
-from spark_jobs.frame.tests.small_models import write_choosing, write_doubling
+from tallyweir.schemas.pipeline import PipelineError, Prediction
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.frame.model_file import Model, loaded_once, read_model
+from tallyweir.spark_jobs.frame.predictor import predict_each
+from tallyweir.spark_jobs.frame.tests.small_models import write_choosing, write_doubling
 
 _PREDICTION = Prediction(
     model="double.onnx", inputs={"x": ("a",)}, columns={"twice": "y"}

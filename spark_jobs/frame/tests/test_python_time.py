@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_jobs.frame.python_time import worked_ms
+from tallyweir.spark_jobs.frame.python_time import worked_ms
 
 
 def test_a_worker_that_begins_is_no_work() -> None:

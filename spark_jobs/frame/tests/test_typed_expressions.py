@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
-from schemas.pipeline.expressions.expressions import with_written_casts
-from schemas.pipeline.expressions.spark_functions import find_refusal, is_known
+from tallyweir.schemas.pipeline.expressions.expressions import with_written_casts
+from tallyweir.schemas.pipeline.expressions.spark_functions import (
+    find_refusal,
+    is_known,
+)
 
 _TAKEN = (
     "ok",
@@ -119,11 +122,11 @@ _OF_TABLES = (
 _PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession
-from spark_jobs.engine import spark_session
-from schemas.pipeline import AppendOutput, Pipeline, Rule
-from schemas.pipeline.checks.problems import PipelineError
-from schemas.pipeline.tests.pipelines import SOURCE
-from spark_jobs.frame.typed_expressions import check_types
+from tallyweir.spark_jobs.engine import spark_session
+from tallyweir import Append, Pipeline, Rule
+from tallyweir.schemas.pipeline.checks.problems import PipelineError
+from tallyweir.schemas.pipeline.tests.pipelines import SOURCE
+from tallyweir.spark_jobs.frame.typed_expressions import check_types
 
 local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 spark = (
@@ -138,7 +141,7 @@ events = spark.createDataFrame([], '''
 texts = json.loads(sys.stdin.read())
 rules = [Rule(reason_code=f"R{n}", condition=text) for n, text in enumerate(texts)]
 pipeline = Pipeline(
-    name="p", source=SOURCE, validate=tuple(rules), outputs=(AppendOutput(table="t"),)
+    name="p", source=SOURCE, validate=tuple(rules), outputs=(Append(table="t"),)
 )
 found = []
 try:

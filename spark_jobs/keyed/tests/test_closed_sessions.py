@@ -10,10 +10,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.pipeline import each_session
-from spark_jobs.keyed.state_handles import KeyState, StateVersion
-from spark_jobs.keyed.tests.test_state_handles import _Table
-from spark_jobs.keyed.timer_handles import KeyTimers
+from tallyweir.schemas.pipeline import each_session
+from tallyweir.spark_jobs.keyed.state_handles import KeyState, StateVersion
+from tallyweir.spark_jobs.keyed.tests.test_state_handles import _Table
+from tallyweir.spark_jobs.keyed.timer_handles import KeyTimers
 
 _NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 _GAP_S = 10

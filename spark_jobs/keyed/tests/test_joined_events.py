@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.pipeline import JoinOutput, JoinSide, Unmatched, Within
-from sinks.postgres.server.instants import to_datetime
-from spark_jobs.keyed.joined_events import as_stateful
-from spark_jobs.keyed.key_events import JsonText
-from spark_jobs.keyed.state_handles import KeyState, StateVersion
-from spark_jobs.keyed.tests.test_state_handles import _Table
-from spark_jobs.keyed.timer_handles import KeyTimers
+from tallyweir.schemas.pipeline import Join, JoinSide, Unmatched, Within
+from tallyweir.sinks.postgres.server.instants import to_datetime
+from tallyweir.spark_jobs.keyed.joined_events import as_stateful
+from tallyweir.spark_jobs.keyed.key_events import JsonText
+from tallyweir.spark_jobs.keyed.state_handles import KeyState, StateVersion
+from tallyweir.spark_jobs.keyed.tests.test_state_handles import _Table
+from tallyweir.spark_jobs.keyed.timer_handles import KeyTimers
 
 _NOON_US = 1_714_564_800_000_000
 _SECOND_US = 1_000_000
@@ -55,8 +55,8 @@ _UNMATCHED = st.sampled_from(Unmatched)
 Row = tuple[int | None, int | None]
 
 
-def _join(unmatched: Unmatched) -> JoinOutput:
-    return JoinOutput(
+def _join(unmatched: Unmatched) -> Join:
+    return Join(
         table="pairs",
         on=("k",),
         within=_BOUNDS,
@@ -73,7 +73,7 @@ def _at(second: int) -> dt.datetime:
 class _Driver:
     """Hands batches to a join's function, and keeps its state and timer."""
 
-    def __init__(self, output: JoinOutput, key: tuple[Any, ...] = ("a",)) -> None:
+    def __init__(self, output: Join, key: tuple[Any, ...] = ("a",)) -> None:
         self.stateful = as_stateful(output, 0, "at", _TYPES)
         self.key = key
         self.table = _Table()
@@ -253,7 +253,7 @@ def test_null_is_equal_to_nothing() -> None:
 )
 def test_a_value_is_the_same_after_it_has_waited(kind: str, value: object) -> None:
     """Of whatever type a column may be."""
-    output = JoinOutput(
+    output = Join(
         table="pairs",
         on=("k",),
         within=dt.timedelta(),

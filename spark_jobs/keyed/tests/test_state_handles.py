@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.pipeline.outputs.stateful import (
+from tallyweir.schemas.pipeline.outputs.stateful import (
     ListState,
     MapState,
     StateKind,
     ValueState,
 )
-from sinks.postgres.outputs.key_text import (
+from tallyweir.sinks.postgres.outputs.key_text import (
     ENTRY_BYTES_MIN,
     KEY_BYTES_MAX,
     EntryTooLongError,
 )
-from sinks.postgres.staging.keyed_store import StoredValue
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.keyed.state_handles import (
+from tallyweir.sinks.postgres.staging.keyed_store import StoredValue
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.keyed.state_handles import (
     KeyState,
     ListHandle,
     MapHandle,

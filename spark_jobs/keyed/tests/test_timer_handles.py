@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from sinks.postgres.outputs.key_text import (
+from tallyweir.sinks.postgres.outputs.key_text import (
     ENTRY_BYTES_MIN,
     KEY_BYTES_MAX,
     EntryTooLongError,
@@ -15,7 +15,7 @@ from sinks.postgres.outputs.key_text import (
     parse_key,
     shard_of,
 )
-from spark_jobs.keyed.timer_handles import FiredTimer, KeyTimers, TimerChange
+from tallyweir.spark_jobs.keyed.timer_handles import FiredTimer, KeyTimers, TimerChange
 
 _NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 _KEY = "k" * KEY_BYTES_MAX

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from schemas.pipeline import load_pipeline
-from sinks.postgres.tables.table_definition import TableDefinition
-from sinks.protocol.batch_run import BatchRun, RunInput
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.notebook import open_slice
-from spark_jobs.notebook.manifest import (
+from tallyweir.schemas.pipeline import load_pipeline
+from tallyweir.sinks.postgres.tables.table_definition import TableDefinition
+from tallyweir.sinks.protocol.batch_run import BatchRun, RunInput
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.notebook import open_slice
+from tallyweir.spark_jobs.notebook.manifest import (
     MANIFEST,
     CapturedLookup,
     CapturedRange,

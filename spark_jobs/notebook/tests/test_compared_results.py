@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sinks.postgres.audit.why.slice_results import (
+from tallyweir.sinks.postgres.audit.why.slice_results import (
     Position,
     RecordFate,
     SliceResults,
     TableRows,
 )
-from sinks.protocol.offsets import TopicPartition
-from spark_jobs.notebook.compared_results import Comparison
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.spark_jobs.notebook.compared_results import Comparison
 
 _KEY = ("kafka_topic", "kafka_partition", "kafka_offset")
 _PLACE = TopicPartition("t", 0)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from sinks.postgres.audit.replay.replay_ledger import (
+from tallyweir.sinks.postgres.audit.replay.replay_ledger import (
     RecordedBatch,
     RecordedPipeline,
     RecordedVersion,
 )
-from sinks.protocol.batch_run import BatchRun, RunInput
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.recovery import BrokerPosition
-from spark_jobs.replay.coverage import find_beginning
+from tallyweir.sinks.protocol.batch_run import BatchRun, RunInput
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
+from tallyweir.spark_jobs.replay.coverage import find_beginning
 
 _PLACE = TopicPartition("orders", 0)
 

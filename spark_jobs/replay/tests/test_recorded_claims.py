@@ -8,11 +8,11 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from sinks.seen_ids.claim import RowClass
-from sinks.seen_ids.claim_holder import RoundTerms
-from sinks.seen_ids.segment import Columns, SegmentView
-from sinks.seen_ids.tests.catalog import candidates_of, run_of, view_of
-from spark_jobs.replay.recorded_claims import RecordedClaims
+from tallyweir.sinks.seen_ids.claim import RowClass
+from tallyweir.sinks.seen_ids.claim_holder import RoundTerms
+from tallyweir.sinks.seen_ids.segment import Columns, SegmentView
+from tallyweir.sinks.seen_ids.tests.catalog import candidates_of, run_of, view_of
+from tallyweir.spark_jobs.replay.recorded_claims import RecordedClaims
 
 _TERMS = RoundTerms(through_sequence=4, live_from_bucket=0, corrects=False)
 _ID, _OTHER, _KNOWN = (5, 1), (9, 1), (7, 1)

@@ -5,30 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from schemas.pipeline import (
+from tallyweir.schemas.pipeline import (
     Aggregate,
     AggregateFunction,
-    AppendOutput,
+    Append,
     Enrichment,
     Fixed,
     Pipeline,
     Source,
-    WindowOutput,
+    Window,
 )
-from schemas.pipeline.events.enrichment import names_in_ledger
-from sinks.postgres.audit.replay.replay_ledger import RecordedErasure
-from sinks.postgres.audit.replay.replay_parts import parts_of
-from sinks.postgres.audit.replay.replay_rows import Values
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.replay_part import ReplayPart
-from sinks.postgres.outputs.window_aggregates import AggregateFunction as Computed
-from sinks.postgres.outputs.window_aggregates import WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import Column
-from spark_jobs.replay.undetermined import Undetermined
+from tallyweir.schemas.pipeline.events.enrichment import names_in_ledger
+from tallyweir.sinks.postgres.audit.replay.replay_ledger import RecordedErasure
+from tallyweir.sinks.postgres.audit.replay.replay_parts import parts_of
+from tallyweir.sinks.postgres.audit.replay.replay_rows import Values
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction as Computed,
+)
+from tallyweir.sinks.postgres.outputs.window_aggregates import WindowAggregate
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.spark_jobs.replay.undetermined import Undetermined
 
 _PIPELINE = Pipeline(
     name="orders",
@@ -40,9 +42,9 @@ _PIPELINE = Pipeline(
         watermark_delay=timedelta(hours=1),
     ),
     outputs=(
-        AppendOutput(table="orders"),
-        AppendOutput(table="risky", where="score > 0.5"),
-        WindowOutput(
+        Append(table="orders"),
+        Append(table="risky", where="score > 0.5"),
+        Window(
             table="hours",
             windows=Fixed(size=timedelta(hours=1)),
             by=("shop",),

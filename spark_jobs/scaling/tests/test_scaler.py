@@ -10,18 +10,18 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from sinks.postgres.ledger.scaling_record import LastDecided, ScalingRecord
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.hot_keys import HotKeys
-from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import EpochClaim
-from sinks.protocol.measures import NOTHING_MEASURED, Measures, StepMeasure
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.scaling.bounds import NOT_SCALED, Bounds, Range
-from sinks.scaling.decision import RAISE_PAUSE_S, Because, ScalingDecision
-from spark_jobs.batches.batch_report import BatchReport
-from spark_jobs.scaling.executor_pool import ExecutorPool, PoolState
-from spark_jobs.scaling.scaler import Scaler, tasks_max
+from tallyweir.sinks.postgres.ledger.scaling_record import LastDecided, ScalingRecord
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.hot_keys import HotKeys
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.protocol.measures import NOTHING_MEASURED, Measures, StepMeasure
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.scaling.bounds import NOT_SCALED, Bounds, Range
+from tallyweir.sinks.scaling.decision import RAISE_PAUSE_S, Because, ScalingDecision
+from tallyweir.spark_jobs.batches.batch_report import BatchReport
+from tallyweir.spark_jobs.scaling.executor_pool import ExecutorPool, PoolState
+from tallyweir.spark_jobs.scaling.scaler import Scaler, tasks_max
 
 _PLACE = TopicPartition("events", 0)
 _LOOK_S = 5.0
@@ -125,7 +125,7 @@ def _report(begin: int, end: int, seconds: float, measures: Measures) -> BatchRe
 def free_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     """Databases with room for all."""
     monkeypatch.setattr(
-        "spark_jobs.scaling.scaler.read_free_connections", lambda *_: 1_000
+        "tallyweir.spark_jobs.scaling.scaler.read_free_connections", lambda *_: 1_000
     )
 
 

@@ -10,10 +10,14 @@ from typing import Any, Self, cast
 
 from pyspark.sql import SparkSession
 
-from schemas.pipeline import AppendOutput, HeaderId, Pipeline, Source
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from spark_jobs.engine.driver_settings import DriverSettings
-from spark_jobs.source.kafka_source import group_prefix, read_ranges, read_stream
+from tallyweir.schemas.pipeline import Append, HeaderId, Pipeline, Source
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.source.kafka_source import (
+    group_prefix,
+    read_ranges,
+    read_stream,
+)
 
 _PIPELINE = Pipeline(
     name="views",
@@ -24,7 +28,7 @@ _PIPELINE = Pipeline(
         event_time="viewed_at",
         watermark_delay=timedelta(minutes=1),
     ),
-    outputs=(AppendOutput(table="views", columns=None),),
+    outputs=(Append(table="views", columns=None),),
 )
 _SETTINGS = DriverSettings(
     kafka_bootstrap="broker:9092",

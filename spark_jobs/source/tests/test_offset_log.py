@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sinks.protocol.errors import RetryableError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from spark_jobs.source.offset_log import read_planned_ranges
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.spark_jobs.source.offset_log import read_planned_ranges
 
 _META = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 

@@ -14,11 +14,17 @@ from confluent_kafka import (
     KafkaException,
 )
 
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from spark_jobs.source import record_reader
-from spark_jobs.source.event_columns import KEY, OFFSET, PLACE, TIMESTAMP, VALUE
-from spark_jobs.source.record_reader import RecordReader, TooManyBytesError
-from spark_jobs.source.source_places import SourcePlaces
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.spark_jobs.source import record_reader
+from tallyweir.spark_jobs.source.event_columns import (
+    KEY,
+    OFFSET,
+    PLACE,
+    TIMESTAMP,
+    VALUE,
+)
+from tallyweir.spark_jobs.source.record_reader import RecordReader, TooManyBytesError
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
 
 _BYTES_MAX = 1_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sinks.protocol.offsets import TopicPartition
-from spark_jobs.source.source_places import SourcePlaces
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
 
 _PLACES = SourcePlaces(("us", "eu", "Asia"))
 _ALL = [

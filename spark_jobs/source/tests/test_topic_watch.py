@@ -10,10 +10,14 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from sinks.protocol.errors import ConfigurationError, RetryableError, TallyweirError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
-from spark_jobs.source.topic_watch import LOOK_S, REPEAT_S, TopicWatch
+from tallyweir.sinks.protocol.errors import (
+    ConfigurationError,
+    RetryableError,
+    TallyweirError,
+)
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
+from tallyweir.spark_jobs.source.topic_watch import LOOK_S, REPEAT_S, TopicWatch
 
 _AWAY = RetryableError("KAFKA_UNREACHABLE", saw="s", why="w", fix="f")
 _MISSING = ConfigurationError("TOPIC_MISSING", saw="s", why="w", fix="f")

@@ -22,23 +22,23 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from schemas.event_contracts import load_event_contracts
-from schemas.pipeline import (
+from tallyweir.schemas.event_contracts import load_event_contracts
+from tallyweir.schemas.pipeline import (
     Aggregate,
     AggregateFunction,
-    AppendOutput,
+    Append,
     Deduplicate,
     Pipeline,
     Source,
-    WindowOutput,
+    Window,
 )
-from schemas.pipeline.outputs.window_kinds import Fixed
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.source.event_columns import argument_column
-from spark_jobs.tables.layout_builder import SHARDS, build_layout
+from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.source.event_columns import argument_column
+from tallyweir.spark_jobs.tables.layout_builder import SHARDS, build_layout
 
 _SOURCE = Source(
     topic="page-views",
@@ -58,13 +58,13 @@ _FIELDS = {
 
 
 def _pipeline(*aggregates: Aggregate) -> Pipeline:
-    window = WindowOutput(
+    window = Window(
         table="w",
         windows=Fixed(size=timedelta(hours=1)),
         by=("page",),
         aggregates=aggregates or (Aggregate(column="n", function=_COUNT),),
     )
-    append = AppendOutput(table="views", columns=None)
+    append = Append(table="views", columns=None)
     return Pipeline(name="p", source=_SOURCE, outputs=(append, window))
 
 
@@ -227,23 +227,21 @@ def test_without_deduplication_there_is_no_horizon() -> None:
 @pytest.mark.parametrize(
     ("output", "branches"),
     [
-        (AppendOutput(table="t"), ("home",)),
-        (AppendOutput(table="t", databases=("b",)), ("b.0",)),
-        (AppendOutput(table="t", branches=2), ("home.0", "home.1")),
+        (Append(table="t"), ("home",)),
+        (Append(table="t", databases=("b",)), ("b.0",)),
+        (Append(table="t", branches=2), ("home.0", "home.1")),
         (
-            AppendOutput(table="t", databases=("b",), branches=3),
+            Append(table="t", databases=("b",), branches=3),
             ("b.0", "b.1", "b.2"),
         ),
         (
-            AppendOutput(
-                table="t", databases=("b", "home", "a"), shard_by=("country",)
-            ),
+            Append(table="t", databases=("b", "home", "a"), shard_by=("country",)),
             ("b.0", "home", "a.0"),
         ),
     ],
 )
 def test_an_output_is_published_where_its_databases_are(
-    output: AppendOutput, branches: tuple[str, ...]
+    output: Append, branches: tuple[str, ...]
 ) -> None:
     """In the order of the list, by whose positions rows are spread."""
     layout = build_layout(
@@ -257,8 +255,8 @@ def test_an_output_is_published_where_its_databases_are(
 def test_a_window_is_published_where_its_databases_are() -> None:
     """Branches of several outputs in one database are one transaction."""
     append, window = _pipeline().outputs
-    assert isinstance(append, AppendOutput)
-    assert isinstance(window, WindowOutput)
+    assert isinstance(append, Append)
+    assert isinstance(window, Window)
     pipeline = replace(
         _pipeline(),
         outputs=(

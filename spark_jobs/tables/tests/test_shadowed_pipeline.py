@@ -6,13 +6,13 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
-from schemas.pipeline import AppendOutput, OutboxOutput, Pipeline, Source
-from schemas.pipeline.definition_json import (
+from tallyweir.schemas.pipeline import Append, Outbox, Pipeline, Source
+from tallyweir.schemas.pipeline.definition_json import (
     definition_hash,
     pipeline_definition_json,
 )
-from sinks.postgres.steering.renamed_definitions import renamed
-from spark_jobs.tables.shadowed_pipeline import shadowed
+from tallyweir.sinks.postgres.steering.renamed_definitions import renamed
+from tallyweir.spark_jobs.tables.shadowed_pipeline import shadowed
 
 _PIPELINE = Pipeline(
     name="orders",
@@ -24,9 +24,9 @@ _PIPELINE = Pipeline(
         watermark_delay=timedelta(hours=1),
     ),
     outputs=(
-        AppendOutput(table="orders"),
-        AppendOutput(table="shop.costly", where="amount > 0.1"),
-        OutboxOutput(topic="alarms", key="order_id"),
+        Append(table="orders"),
+        Append(table="shop.costly", where="amount > 0.1"),
+        Outbox(topic="alarms", key="order_id"),
     ),
 )
 _SHADOWS = {"orders": "orders__orders_2", "shop.costly": "shop.costly__orders_2"}

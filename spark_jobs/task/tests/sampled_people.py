@@ -16,35 +16,38 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 
-from schemas.codec import encode
-from schemas.event_contracts import EventContracts, load_event_contracts
-from schemas.pipeline import (
-    AppendOutput,
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.event_contracts import EventContracts, load_event_contracts
+from tallyweir.schemas.pipeline import (
+    Append,
     Enrichment,
     Fixed,
-    JoinOutput,
+    Join,
     JoinSide,
     Monitoring,
-    OutboxOutput,
+    Outbox,
     Pipeline,
     Prediction,
     Source,
-    WindowOutput,
+    Window,
     stateful,
 )
-from schemas.pipeline.outputs.aggregate import parse_aggregate
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.outbox_table import OutboxTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import Column
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import ClassifiedEvents
+from tallyweir.schemas.pipeline.outputs.aggregate import parse_aggregate
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
+from tallyweir.sinks.postgres.outputs.outbox_table import OutboxTable
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents
 
 PLACES = SourcePlaces(("people",))
 #: Fields that are text; ``address`` is a record beside them.
@@ -118,8 +121,8 @@ def pipeline(*, samples: int, redact: tuple[str, ...]) -> Pipeline:
         ),
         monitor=Monitoring(samples=samples, redact=redact),
         outputs=(
-            AppendOutput(table="events"),
-            WindowOutput(
+            Append(table="events"),
+            Window(
                 table="by_city",
                 windows=Fixed(size=dt.timedelta(hours=1)),
                 by=("city",),
@@ -129,8 +132,8 @@ def pipeline(*, samples: int, redact: tuple[str, ...]) -> Pipeline:
                     parse_aggregate("notes", "max(note)"),
                 ),
             ),
-            OutboxOutput(topic="letters", key="person", select=("email", "Note")),
-            JoinOutput(
+            Outbox(topic="letters", key="person", select=("email", "Note")),
+            Join(
                 table="pairs",
                 on=("city",),
                 within=dt.timedelta(hours=1),

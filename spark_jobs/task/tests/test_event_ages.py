@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sinks.protocol.ages import quantile_s
-from spark_jobs.source import event_columns as named
-from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from spark_jobs.task.event_ages import ages_of
+from tallyweir.sinks.protocol.ages import quantile_s
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from tallyweir.spark_jobs.task.event_ages import ages_of
 
 _PLANNED = datetime(2026, 3, 1, tzinfo=UTC)
 _PLANNED_US = int(_PLANNED.timestamp()) * 1_000_000

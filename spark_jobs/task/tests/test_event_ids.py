@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sinks.seen_ids.fingerprint import fingerprint
-from sinks.seen_ids.id_hash import fingerprint_of
-from sinks.seen_ids.tombstones import Tombstones
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import ClassifiedEvents
-from spark_jobs.task.event_ids import find_erased, fingerprints_of
+from tallyweir.sinks.seen_ids.fingerprint import fingerprint
+from tallyweir.sinks.seen_ids.id_hash import fingerprint_of
+from tallyweir.sinks.seen_ids.tombstones import Tombstones
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents
+from tallyweir.spark_jobs.task.event_ids import find_erased, fingerprints_of
 
 _KEY = b"0123456789abcdef"
 _PLACES = SourcePlaces(("t",))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.pipeline import (
+from tallyweir.schemas.pipeline import (
     Monitoring,
     Pipeline,
     PipelineError,
@@ -15,9 +15,9 @@ from schemas.pipeline import (
     load_pipeline,
     pipeline_definition_json,
 )
-from schemas.pipeline.events.tests.test_dead_letter_limit import _FILE
-from schemas.pipeline.redaction import find_redaction_problems
-from spark_jobs.task.tests import sampled_people as people
+from tallyweir.schemas.pipeline.events.tests.test_dead_letter_limit import _FILE
+from tallyweir.schemas.pipeline.redaction import find_redaction_problems
+from tallyweir.spark_jobs.task.tests import sampled_people as people
 
 
 def _load(folder: Path, section: str) -> Pipeline:

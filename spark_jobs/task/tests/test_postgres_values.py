@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.task.postgres_values import (
+from tallyweir.spark_jobs.task.postgres_values import (
     find_json_zeros,
     find_unstorable,
     has_json_zero,

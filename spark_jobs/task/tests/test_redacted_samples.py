@@ -9,17 +9,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.pipeline.redaction import find_redaction
-from sinks.protocol.samples import Samples, join_samples, samples_json
-from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from spark_jobs.task.sampling import (
+from tallyweir.schemas.pipeline.redaction import find_redaction
+from tallyweir.sinks.protocol.samples import Samples, join_samples, samples_json
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from tallyweir.spark_jobs.task.sampling import (
     Sampling,
     sample_events,
     sample_results,
     sample_staged,
     sampling_of,
 )
-from spark_jobs.task.tests import sampled_people as people
+from tallyweir.spark_jobs.task.tests import sampled_people as people
 
 _ROWS = 4
 

@@ -17,11 +17,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from schemas.pipeline import PipelineError, Reported
-from sinks.protocol.distributions import distribution_of
-from sinks.protocol.errors import ConfigurationError
-from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from spark_jobs.task.reported_columns import check_reported, figures_of
+from tallyweir.schemas.pipeline import PipelineError, Reported
+from tallyweir.sinks.protocol.distributions import distribution_of
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from tallyweir.spark_jobs.task.reported_columns import check_reported, figures_of
 
 
 def _events(column: pa.Array, classes: list[EventClass]) -> ClassifiedEvents:

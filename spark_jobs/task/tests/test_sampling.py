@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.pipeline.redaction import find_redaction
-from sinks.protocol.samples import StepSample
-from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from spark_jobs.task.sampled_values import (
+from tallyweir.schemas.pipeline.redaction import find_redaction
+from tallyweir.sinks.protocol.samples import StepSample
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from tallyweir.spark_jobs.task.sampled_values import (
     ROW_CHARS_MAX,
     VALUE_CHARS_MAX,
     fit,
@@ -23,8 +23,8 @@ from spark_jobs.task.sampled_values import (
     scalar_text,
     value_text,
 )
-from spark_jobs.task.sampling import sample_events, sample_staged, sampling_of
-from spark_jobs.task.tests import sampled_people as people
+from tallyweir.spark_jobs.task.sampling import sample_events, sample_staged, sampling_of
+from tallyweir.spark_jobs.task.tests import sampled_people as people
 
 
 def _kept(

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import Column
-from sinks.protocol.hot_keys import HotKeys
-from spark_jobs.task.staged_hot_keys import find_hot_keys, hide_keys
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.hot_keys import HotKeys
+from tallyweir.spark_jobs.task.staged_hot_keys import find_hot_keys, hide_keys
 
 _ORIGIN = Column(name="origin", postgres_type="text")
 _WINDOWS = WindowTable(

@@ -12,22 +12,25 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.keyed_table import KeyedTable
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column
-from sinks.protocol.votes import OutputTally
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from spark_jobs.task.even_spread import spread_evenly
-from spark_jobs.task.staged_rows import StagedRows
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.votes import OutputTally
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from tallyweir.spark_jobs.task.even_spread import spread_evenly
+from tallyweir.spark_jobs.task.staged_rows import StagedRows
 
 _EVENTS = 500
 _KEYS = 40

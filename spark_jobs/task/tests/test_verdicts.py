@@ -11,27 +11,31 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from schemas.codec import EventRecord, decode, encode
-from schemas.contract import Contract, load_contract
-from schemas.event_contracts import EventContract, EventContracts
-from schemas.pipeline.checks.durations import in_microseconds
-from sinks.postgres.outputs.append_table import AppendTable
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import UTC_ZONE, AlignedWindows, fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.instants import to_datetime
-from sinks.protocol.durations import DURATION_MAX
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.ports import RejectedBucket, RoomlessRow
-from sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass
-from sinks.seen_ids.id_hash import fingerprint_of
-from sinks.seen_ids.tombstones import Tombstones
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.source_places import SourcePlaces
-from spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from spark_jobs.task.verdicts import (
+from tallyweir.schemas.codec import EventRecord, decode, encode
+from tallyweir.schemas.contract import Contract, load_contract
+from tallyweir.schemas.event_contracts import EventContract, EventContracts
+from tallyweir.schemas.pipeline.checks.durations import in_microseconds
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import (
+    UTC_ZONE,
+    AlignedWindows,
+    fixed_windows,
+)
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.instants import to_datetime
+from tallyweir.sinks.protocol.durations import DURATION_MAX
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.ports import RejectedBucket, RoomlessRow
+from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass
+from tallyweir.sinks.seen_ids.id_hash import fingerprint_of
+from tallyweir.sinks.seen_ids.tombstones import Tombstones
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.source_places import SourcePlaces
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from tallyweir.spark_jobs.task.verdicts import (
     EARLIEST_EVENT_TIME_US,
     VERDICTS,
     Case,
@@ -39,7 +43,7 @@ from spark_jobs.task.verdicts import (
     KnownIds,
     Rules,
 )
-from spark_jobs.task.windows.window_assignment import assign_windows
+from tallyweir.spark_jobs.task.windows.window_assignment import assign_windows
 
 _KEY = b"0123456789abcdef"
 _NOON_US = 1_700_000_000_000_000

@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.postgres.outputs.window_kinds import AlignedWindows, SessionWindows
-from spark_jobs.task.windows.window_assignment import assign_windows, join_sessions
+from tallyweir.sinks.postgres.outputs.window_kinds import AlignedWindows, SessionWindows
+from tallyweir.spark_jobs.task.windows.window_assignment import (
+    assign_windows,
+    join_sessions,
+)
 
 _S = 1_000_000
 _HOUR = 3600 * _S

@@ -15,16 +15,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sinks.postgres.outputs.sketches import sketch_of
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.outputs.window_kinds import fixed_windows
-from sinks.postgres.outputs.window_table import WindowTable
-from sinks.postgres.server.columns import Column
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.event_columns import argument_column
-from spark_jobs.task.windows.window_assignment import Assigned, assign_windows
-from spark_jobs.task.windows.window_partials import (
+from tallyweir.sinks.postgres.outputs.sketches import sketch_of
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.event_columns import argument_column
+from tallyweir.spark_jobs.task.windows.window_assignment import Assigned, assign_windows
+from tallyweir.spark_jobs.task.windows.window_partials import (
     aggregate_windows,
     find_late,
     find_revising,

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sinks.postgres.outputs.window_kinds import (
+from tallyweir.sinks.postgres.outputs.window_kinds import (
     UTC_ZONE,
     AlignedWindows,
     SessionWindows,
     WindowKind,
 )
-from spark_jobs.task.windows.local_clock import I64Array, local_clock
+from tallyweir.spark_jobs.task.windows.local_clock import I64Array, local_clock
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -10,24 +10,28 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.postgres.outputs.window_aggregates import (
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
     AggregateFunction,
     Partial,
     WindowAggregate,
 )
-from sinks.postgres.outputs.window_columns import (
+from tallyweir.sinks.postgres.outputs.window_columns import (
     WAITING_SINCE,
     WINDOW_END,
     WINDOW_START,
     LatePolicy,
 )
-from sinks.postgres.outputs.window_moments import SQUARES_MIN, VALUE_MAX, VALUE_MIN
-from sinks.postgres.outputs.window_table import WindowTable
-from spark_jobs.source import event_columns as named
-from spark_jobs.source.event_columns import argument_column
-from spark_jobs.task.windows.ordered_floats import from_ordered, to_ordered
-from spark_jobs.task.windows.window_assignment import Assigned, join_sessions
-from spark_jobs.task.windows.window_sketches import (
+from tallyweir.sinks.postgres.outputs.window_moments import (
+    SQUARES_MIN,
+    VALUE_MAX,
+    VALUE_MIN,
+)
+from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.spark_jobs.source import event_columns as named
+from tallyweir.spark_jobs.source.event_columns import argument_column
+from tallyweir.spark_jobs.task.windows.ordered_floats import from_ordered, to_ordered
+from tallyweir.spark_jobs.task.windows.window_assignment import Assigned, join_sessions
+from tallyweir.spark_jobs.task.windows.window_sketches import (
     collecting,
     sketch_groups,
     sketchable,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinks.postgres.outputs.distinct_sketch import DistinctSketch
-from sinks.postgres.outputs.percentile_sketch import PercentileSketch
-from sinks.postgres.outputs.sketches import sketch_of
-from sinks.postgres.outputs.window_aggregates import WindowAggregate
+from tallyweir.sinks.postgres.outputs.distinct_sketch import DistinctSketch
+from tallyweir.sinks.postgres.outputs.percentile_sketch import PercentileSketch
+from tallyweir.sinks.postgres.outputs.sketches import sketch_of
+from tallyweir.sinks.postgres.outputs.window_aggregates import WindowAggregate
 
 
 def collecting(aggregate: WindowAggregate) -> str:

@@ -8,7 +8,7 @@ set -u
 
 # Before the driver starts, or a signal could come between the two and end the shell.
 trap '[ -z "${!:-}" ] || kill -TERM "$!"' TERM INT
-python -P -m spark_jobs "$@" &
+python -P -m tallyweir.spark_jobs "$@" &
 driver=$!
 code=0
 wait "$driver" || code=$?

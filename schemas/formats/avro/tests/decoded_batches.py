@@ -12,14 +12,14 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 
-from schemas.codec import diagnose
-from schemas.contract import Contract
-from schemas.event_contracts import EventContract, EventContracts
-from schemas.formats.avro.column_decoder import ColumnDecoder
-from schemas.formats.avro.tests.made_payloads import encoded_number
-from schemas.formats.avro.wire_format import frame, split
-from schemas.formats.decoded_columns import DecodedEvents
-from schemas.tests.strategies import (
+from tallyweir.schemas.codec import diagnose
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.event_contracts import EventContract, EventContracts
+from tallyweir.schemas.formats.avro.column_decoder import ColumnDecoder
+from tallyweir.schemas.formats.avro.tests.made_payloads import encoded_number
+from tallyweir.schemas.formats.avro.wire_format import frame, split
+from tallyweir.schemas.formats.decoded_columns import DecodedEvents
+from tallyweir.schemas.tests.strategies import (
     CHANGES,
     EvolvedContracts,
     contract_of,

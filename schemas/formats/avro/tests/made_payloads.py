@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from schemas.formats.avro.strict_walk import (
+from tallyweir.schemas.formats.avro.strict_walk import (
     INT_BYTES_MAX,
     LONG_BYTES_MAX,
 )
-from schemas.schema_tree import (
+from tallyweir.schemas.schema_tree import (
     LONG,
     NUMBER_BOUNDS,
     Enumeration,

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.codec import decode, encode, encode_many
-from schemas.contract import Contract
-from schemas.event_contracts import EventContract, EventContracts
-from schemas.formats.avro import byte_cursor, column_walk
-from schemas.formats.avro.column_decoder import ColumnDecoder
-from schemas.formats.avro.tests.decoded_batches import (
+from tallyweir.schemas.codec import decode, encode, encode_many
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.event_contracts import EventContract, EventContracts
+from tallyweir.schemas.formats.avro import byte_cursor, column_walk
+from tallyweir.schemas.formats.avro.column_decoder import ColumnDecoder
+from tallyweir.schemas.formats.avro.tests.decoded_batches import (
     BAD_TEXT,
     KINDS,
     Payloads,
@@ -28,10 +28,13 @@ from schemas.formats.avro.tests.decoded_batches import (
     only,
     shortened,
 )
-from schemas.formats.avro.tests.made_payloads import PayloadMaker, encoded_number
-from schemas.formats.avro.wire_format import HEADER_BYTES, frame
-from schemas.schema_tree import Fixed, Primitive, item_of
-from schemas.tests.strategies import (
+from tallyweir.schemas.formats.avro.tests.made_payloads import (
+    PayloadMaker,
+    encoded_number,
+)
+from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.schema_tree import Fixed, Primitive, item_of
+from tallyweir.schemas.tests.strategies import (
     CHANGES,
     EvolvedContracts,
     contract_of,

@@ -7,9 +7,9 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from schemas.formats.avro import column_walk
-from schemas.formats.avro.column_decoder import ColumnDecoder
-from schemas.formats.avro.tests.decoded_batches import (
+from tallyweir.schemas.formats.avro import column_walk
+from tallyweir.schemas.formats.avro.column_decoder import ColumnDecoder
+from tallyweir.schemas.formats.avro.tests.decoded_batches import (
     BAD_TEXT,
     KINDS,
     are_events,
@@ -19,9 +19,12 @@ from schemas.formats.avro.tests.decoded_batches import (
     only,
     shortened,
 )
-from schemas.formats.avro.tests.made_payloads import PayloadMaker, encoded_number
-from schemas.formats.avro.wire_format import frame
-from schemas.tests.strategies import NESTED_TYPES
+from tallyweir.schemas.formats.avro.tests.made_payloads import (
+    PayloadMaker,
+    encoded_number,
+)
+from tallyweir.schemas.formats.avro.wire_format import frame
+from tallyweir.schemas.tests.strategies import NESTED_TYPES
 
 
 def _short_bodies() -> list[bytes]:

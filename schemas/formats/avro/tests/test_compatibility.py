@@ -9,8 +9,8 @@ from typing import cast
 import fastavro
 import pytest
 
-from schemas.formats.avro.compatibility import find_incompatibilities
-from schemas.formats.avro.safety import parse_schema
+from tallyweir.schemas.formats.avro.compatibility import find_incompatibilities
+from tallyweir.schemas.formats.avro.safety import parse_schema
 
 Json = dict[str, object]
 

@@ -10,10 +10,10 @@ import json
 import fastavro
 import pytest
 
-from schemas.codec import diagnose, encode
-from schemas.contract import Contract
-from schemas.formats.avro.tests.decoded_batches import one_field
-from schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.codec import diagnose, encode
+from tallyweir.schemas.contract import Contract
+from tallyweir.schemas.formats.avro.tests.decoded_batches import one_field
+from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
 
 _TEXT: Contract = one_field("string")
 _RECORD = {"id": "e1", "amount": 3}

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from schemas.errors import UnsafeContractError
-from schemas.formats.avro.safety import NESTING_MAX, NODES_MAX, parse_schema
+from tallyweir.schemas.errors import UnsafeContractError
+from tallyweir.schemas.formats.avro.safety import NESTING_MAX, NODES_MAX, parse_schema
 
 
 def record(*fields: object, name: str = "R") -> dict[str, object]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import DecodeError
-from schemas.formats.avro.wire_format import frame, split
+from tallyweir.schemas.errors import DecodeError
+from tallyweir.schemas.formats.avro.wire_format import frame, split
 
 
 @given(schema_id=st.integers(1, (1 << 31) - 1), body=st.binary())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.pipeline import (
+from tallyweir.schemas.pipeline import (
     DeadLetterLimit,
     Pipeline,
     PipelineError,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.pipeline import (
+from tallyweir.schemas.pipeline import (
     AsOf,
     Enrichment,
     Pipeline,

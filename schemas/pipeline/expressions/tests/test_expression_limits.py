@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.pipeline.expressions.expressions import inspect_expression
-from schemas.pipeline.expressions.spark_functions import ARGUMENTS, GROWING, is_known
+from tallyweir.schemas.pipeline.expressions.expressions import inspect_expression
+from tallyweir.schemas.pipeline.expressions.spark_functions import (
+    ARGUMENTS,
+    GROWING,
+    is_known,
+)
 
 
 @pytest.mark.parametrize(

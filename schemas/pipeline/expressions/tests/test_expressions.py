@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.pipeline.expressions.expressions import (
+from tallyweir.schemas.pipeline.expressions.expressions import (
     check_condition,
     find_mistyped,
     find_unknown_columns,

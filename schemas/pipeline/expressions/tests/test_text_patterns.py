@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.pipeline.expressions.text_patterns import (
+from tallyweir.schemas.pipeline.expressions.text_patterns import (
     PatternError,
     is_slow_like,
     is_slow_regex,

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from schemas.pipeline import count, observe
-from schemas.pipeline.functions.custom_figures import CustomFigures
-from sinks.protocol.distributions import distribution_of
+from tallyweir.schemas.pipeline import count, observe
+from tallyweir.schemas.pipeline.functions.custom_figures import CustomFigures
+from tallyweir.sinks.protocol.distributions import distribution_of
 
 
 def test_what_is_reported_adds_up() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.pipeline.checks.problems import PipelineError
-from schemas.pipeline.outputs.aggregate import (
+from tallyweir.schemas.pipeline.checks.problems import PipelineError
+from tallyweir.schemas.pipeline.outputs.aggregate import (
     SUPPORTED,
     Aggregate,
     AggregateFunction,

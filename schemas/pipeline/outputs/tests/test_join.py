@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.pipeline import (
-    AppendOutput,
+from tallyweir.schemas.pipeline import (
+    Append,
     Guarantee,
-    JoinOutput,
+    Join,
     JoinSide,
     Pipeline,
     PipelineError,
@@ -22,9 +22,9 @@ from schemas.pipeline import (
     load_pipeline,
     pipeline_definition_json,
 )
-from schemas.pipeline.tests.pipelines import DEPARTURES
+from tallyweir.schemas.pipeline.tests.pipelines import DEPARTURES
 
-_JOIN = JoinOutput(
+_JOIN = Join(
     table="pairs",
     on=("carrier", "flight"),
     within=timedelta(hours=2),
@@ -67,7 +67,7 @@ def test_a_file_may_give_each_way_a_bound_of_its_own(tmp_path: Path) -> None:
     """What is left out is none."""
     text = _FILE.replace("2 hours\n      left", "{after: 1 hour}\n      left")
     (output,) = _load(tmp_path, text + "      unmatched: left\n").outputs
-    assert isinstance(output, JoinOutput)
+    assert isinstance(output, Join)
     assert Within(before=timedelta(), after=timedelta(hours=1)) == output.bounds
     assert output.unmatched is Unmatched.LEFT
 
@@ -122,7 +122,7 @@ def test_a_mistake_is_found_on_its_line(
         replace(_JOIN, within=Within(after=timedelta(minutes=5))),
     ],
 )
-def test_the_ledgers_json_gives_the_output_back(output: JoinOutput) -> None:
+def test_the_ledgers_json_gives_the_output_back(output: Join) -> None:
     """And tells each of them from the others."""
     pipeline = replace(DEPARTURES, outputs=(output,))
     assert pipeline == from_json(pipeline_definition_json(pipeline))
@@ -138,7 +138,7 @@ def test_an_event_is_taken_that_is_on_either_side() -> None:
 def test_two_outputs_do_not_share_a_table() -> None:
     """Whatever their kinds are."""
     with pytest.raises(PipelineError, match="PIPELINE_DUPLICATE_NAME"):
-        replace(DEPARTURES, outputs=(AppendOutput(table="pairs"), _JOIN))
+        replace(DEPARTURES, outputs=(Append(table="pairs"), _JOIN))
 
 
 def test_pairs_are_not_written_at_least_once() -> None:

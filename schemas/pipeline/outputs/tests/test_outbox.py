@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas.contract import load_contract
-from schemas.pipeline import (
-    AppendOutput,
-    OutboxOutput,
+from tallyweir.schemas.contract import load_contract
+from tallyweir.schemas.pipeline import (
+    Append,
+    Outbox,
     Pipeline,
     PipelineError,
     check_columns,
@@ -18,9 +18,9 @@ from schemas.pipeline import (
     load_pipeline,
     pipeline_definition_json,
 )
-from schemas.pipeline.tests.pipelines import DEPARTURES
+from tallyweir.schemas.pipeline.tests.pipelines import DEPARTURES
 
-_OUTBOX = OutboxOutput(topic="out", key="airline", select=("event_id", "airline"))
+_OUTBOX = Outbox(topic="out", key="airline", select=("event_id", "airline"))
 _FILE = """
 pipeline: departures
 source:
@@ -33,7 +33,7 @@ outputs:
 """
 
 
-def _with(*outputs: OutboxOutput | AppendOutput) -> Pipeline:
+def _with(*outputs: Outbox | Append) -> Pipeline:
     return replace(DEPARTURES, outputs=outputs)
 
 
@@ -46,11 +46,9 @@ def _load(tmp_path: Path, output: str) -> Pipeline:
 def test_the_file_says_topic_key_and_columns(tmp_path: Path) -> None:
     """Without select, a message has all."""
     pipeline = _load(tmp_path, "outbox: {topic: out, key: origin, select: [carrier]}")
-    assert (
-        OutboxOutput(topic="out", key="origin", select=("carrier",)),
-    ) == pipeline.outputs
+    assert (Outbox(topic="out", key="origin", select=("carrier",)),) == pipeline.outputs
     pipeline = _load(tmp_path, "outbox: {topic: out, key: origin}")
-    assert (OutboxOutput(topic="out", key="origin"),) == pipeline.outputs
+    assert (Outbox(topic="out", key="origin"),) == pipeline.outputs
 
 
 @pytest.mark.parametrize(
@@ -96,7 +94,7 @@ def test_what_was_looked_up_may_be_key_and_value() -> None:
 
 def test_the_ledgers_json_gives_the_output_back() -> None:
     """With the name that the ledger counts it by."""
-    pipeline = _with(AppendOutput(table="departures"), _OUTBOX)
+    pipeline = _with(Append(table="departures"), _OUTBOX)
     definition = pipeline_definition_json(pipeline)
     assert pipeline == from_json(definition)
     assert "outbox:out" == definition["outputs"][1]["table"]

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from schemas.pipeline import (
+from tallyweir.schemas.pipeline import (
     Fixed,
     PipelineError,
     Session,
     Sliding,
-    WindowOutput,
+    Window,
     load_pipeline,
 )
-from schemas.pipeline.outputs.window_kinds import WindowKind
+from tallyweir.schemas.pipeline.outputs.window_kinds import WindowKind
 
 _FILE = """\
 pipeline: p
@@ -32,7 +32,7 @@ def _load(directory: Path, kind: str) -> WindowKind:
     file = directory / "p.yaml"
     file.write_text(_FILE % kind.replace("; ", "\n      "))
     (output,) = load_pipeline(file).outputs
-    assert isinstance(output, WindowOutput)
+    assert isinstance(output, Window)
     return output.windows
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from schemas.pipeline import (
+from tallyweir.schemas.pipeline import (
     Early,
     Panes,
     PipelineError,
-    WindowOutput,
+    Window,
     from_json,
     load_pipeline,
     pipeline_definition_json,
 )
-from schemas.pipeline.outputs.window_panes import EarlyPanes
+from tallyweir.schemas.pipeline.outputs.window_panes import EarlyPanes
 
 _FILE = """\
 pipeline: p
@@ -56,7 +56,7 @@ def test_panes_are_read_and_come_back_from_the_ledger(
     """The file says what Python says, and so does the definition."""
     pipeline = load_pipeline(_write(tmp_path, written))
     (output,) = pipeline.outputs
-    assert isinstance(output, WindowOutput)
+    assert isinstance(output, Window)
     assert (early, panes) == (output.early, output.panes)
     assert pipeline == from_json(pipeline_definition_json(pipeline))
 
@@ -90,7 +90,7 @@ def test_the_name_of_a_view_of_metrics_comes_back_from_the_ledger(
     """And no table of the pipeline may have it."""
     pipeline = load_pipeline(_write(tmp_path, "fixed: 1 hour; metrics: m"))
     (output,) = pipeline.outputs
-    assert isinstance(output, WindowOutput)
+    assert isinstance(output, Window)
     assert "m" == output.metrics
     assert pipeline == from_json(pipeline_definition_json(pipeline))
     with pytest.raises(PipelineError) as raised:

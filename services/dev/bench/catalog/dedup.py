@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from services.dev.bench.catalog.id_batches import (
+from tallyweir.services.dev.bench.catalog.id_batches import (
     BATCH,
     IDS_PIPELINE,
     REPEATS,
@@ -33,17 +33,23 @@ from services.dev.bench.catalog.id_batches import (
     new_in,
     save_batches,
 )
-from services.dev.bench.world.bench_program import run_program
-from services.dev.bench.world.bench_world import bench_postgres, settle_catalog
-from services.dev.bench.world.rates import wrong_result
-from services.dev.bench.world.server_bytes import read_catalog_bytes, read_log_bytes
-from services.local.embedded.state_directory import (
+from tallyweir.services.dev.bench.world.bench_program import run_program
+from tallyweir.services.dev.bench.world.bench_world import (
+    bench_postgres,
+    settle_catalog,
+)
+from tallyweir.services.dev.bench.world.rates import wrong_result
+from tallyweir.services.dev.bench.world.server_bytes import (
+    read_catalog_bytes,
+    read_log_bytes,
+)
+from tallyweir.services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     state_directory,
 )
-from services.process.endpoints import Endpoints, program_environment
-from services.resolver.merging import merge_catalogs
-from sinks.postgres.schema import migrations
+from tallyweir.services.process.endpoints import Endpoints, program_environment
+from tallyweir.services.resolver.merging import merge_catalogs
+from tallyweir.sinks.postgres.schema import migrations
 
 #: A driver's settings must name a broker, but this benchmark never connects to it.
 _NO_BROKER = "localhost:9"
@@ -73,7 +79,7 @@ class _World:
         environment = program_environment(self.endpoints) | {
             STATE_DIRECTORY_VARIABLE: str(self.folder)
         }
-        command = [sys.executable, "-m", "spark_jobs.dedup_bench"]
+        command = [sys.executable, "-m", "tallyweir.spark_jobs.dedup_bench"]
         lines = run_program(command, environment, timeout_s=_TIMEOUT_S, task=task)
         figures: Figures = json.loads(lines[-1])
         return figures

@@ -7,10 +7,10 @@ spread evenly over the buckets. The newest bucket is that of the events themselv
 the driver checks every event against filters, chunks and runs.
 
 To fill a catalog through Kafka would take hours. Instead, a driver that has only IDs
-(``spark_jobs.dedup_bench``) publishes the IDs of other events, the benchmark merges
-them into chunks as the resolver does, and SQL lends them to each run as IDs of batch 0.
-The rows are those of a catalog that has grown, with two differences: their owner is
-another pipeline, and the newest two batches are merged as well.
+(``tallyweir.spark_jobs.dedup_bench``) publishes the IDs of other events, the benchmark
+merges them into chunks as the resolver does, and SQL lends them to each run as IDs of
+batch 0. The rows are those of a catalog that has grown, with two differences: their
+owner is another pipeline, and the newest two batches are merged as well.
 
 ``verify`` counts the IDs that batches have added to the catalog, and so would report
 the lent ones. The benchmark therefore counts those itself: all of them must be there
@@ -30,16 +30,16 @@ from typing import Any
 
 import psutil
 
-from services.dev.bench.catalog.id_batches import BATCH, IDS_PIPELINE
-from services.dev.bench.catalog.lent_ids import (
+from tallyweir.services.dev.bench.catalog.id_batches import BATCH, IDS_PIPELINE
+from tallyweir.services.dev.bench.catalog.lent_ids import (
     count_lent,
     lend,
     merge_all,
     read_buckets,
     take_back,
 )
-from services.dev.bench.world.bench_program import run_program
-from services.dev.bench.world.bench_world import (
+from tallyweir.services.dev.bench.world.bench_program import run_program
+from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
     PARTITIONS,
@@ -52,14 +52,14 @@ from services.dev.bench.world.bench_world import (
     settle_catalog,
     varied,
 )
-from services.dev.bench.world.disk_room import check_room, free_bytes
-from services.dev.bench.world.driver_run import (
+from tallyweir.services.dev.bench.world.disk_room import check_room, free_bytes
+from tallyweir.services.dev.bench.world.driver_run import (
     await_claim,
     await_events,
     running_driver,
 )
-from services.dev.bench.world.measured_processes import Resident, memory_of
-from services.dev.bench.world.rates import (
+from tallyweir.services.dev.bench.world.measured_processes import Resident, memory_of
+from tallyweir.services.dev.bench.world.rates import (
     Rates,
     check_rows,
     check_verified,
@@ -67,15 +67,15 @@ from services.dev.bench.world.rates import (
     warm_up,
     wrong_result,
 )
-from services.dev.bench.world.server_bytes import read_catalog_bytes
-from services.kafka.topics import ensure_topic
-from services.local.datasets.page_views import FIRST_VIEW_MICROS
-from services.local.embedded.state_directory import (
+from tallyweir.services.dev.bench.world.server_bytes import read_catalog_bytes
+from tallyweir.services.kafka.topics import ensure_topic
+from tallyweir.services.local.datasets.page_views import FIRST_VIEW_MICROS
+from tallyweir.services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     state_directory,
 )
-from services.process.endpoints import Endpoints, program_environment
-from sinks.protocol.catalog_limits import BUCKETS_PER_HORIZON
+from tallyweir.services.process.endpoints import Endpoints, program_environment
+from tallyweir.sinks.protocol.catalog_limits import BUCKETS_PER_HORIZON
 
 #: Least rate with a full catalog, as a share of the rate with an empty one.
 RATIO_MIN = 0.8
@@ -335,7 +335,7 @@ def _fill(
         end = min(begin + _FILLED_AT_ONCE, ids)
         say(f"publishing IDs {begin:,} to {end:,}")
         run_program(
-            [sys.executable, "-m", "spark_jobs.dedup_bench"],
+            [sys.executable, "-m", "tallyweir.spark_jobs.dedup_bench"],
             environment,
             timeout_s=_FILL_TIMEOUT_S,
             task={

@@ -18,12 +18,15 @@ from pathlib import Path
 import psycopg
 from psycopg.rows import TupleRow
 
-from services.dev.bench.world.rates import wrong_result
-from sinks.postgres.catalog.catalog_merge import merge_next_bucket, read_mergeable
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.statements import load_statements
+from tallyweir.services.dev.bench.world.rates import wrong_result
+from tallyweir.sinks.postgres.catalog.catalog_merge import (
+    merge_next_bucket,
+    read_mergeable,
+)
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("services.dev.bench.catalog", "lent_ids.sql")
+_SQL = load_statements("tallyweir.services.dev.bench.catalog", "lent_ids.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

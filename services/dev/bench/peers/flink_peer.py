@@ -10,20 +10,20 @@ import subprocess
 from enum import StrEnum
 from pathlib import Path
 
-from schemas.contract import load_contract
-from services.dev.bench.peers.peer_process import (
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.dev.bench.peers.peer_process import (
     create_peer_table,
     jdbc_url,
     login_environment,
     run_peer_process,
 )
-from services.dev.bench.world.bench_world import TOPIC, incomplete_run
-from services.dev.bench.world.driver_run import MeasuredBatch
-from services.local.embedded.jars import bench_jars, flink_jars
-from services.local.embedded.java import find_java
-from services.local.embedded.state_directory import state_directory
-from services.process.endpoints import Endpoints
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.dev.bench.world.bench_world import TOPIC, incomplete_run
+from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
+from tallyweir.services.local.embedded.jars import bench_jars, flink_jars
+from tallyweir.services.local.embedded.java import find_java
+from tallyweir.services.local.embedded.state_directory import state_directory
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _PROGRAM = Path(__file__).with_name("flink") / "FlinkPeer.java"
 _COMPILER = "jdk.compiler/com.sun.tools.javac.Main"

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from services.dev.bench.world.bench_program import run_program
-from services.dev.bench.world.bench_world import run_timeout_s
-from services.dev.bench.world.driver_run import MeasuredBatch
-from sinks.postgres.server.connection import connect
+from tallyweir.services.dev.bench.world.bench_program import run_program
+from tallyweir.services.dev.bench.world.bench_world import run_timeout_s
+from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
+from tallyweir.sinks.postgres.server.connection import connect
 
 _CREATE_TABLE = """
 CREATE TABLE {table} (

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from psycopg.conninfo import conninfo_to_dict
 
-from schemas.contract import load_contract
-from services.dev.bench.peers.peer_process import (
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.dev.bench.peers.peer_process import (
     create_peer_table,
     login_environment,
     run_peer_process,
 )
-from services.dev.bench.world.bench_world import PARTITIONS, TOPIC
-from services.dev.bench.world.driver_run import MeasuredBatch
-from services.local.embedded.state_directory import state_directory
-from services.local.embedded.virtual_environment import PEERS_LOCK, install
-from services.process.endpoints import Endpoints
+from tallyweir.services.dev.bench.world.bench_world import PARTITIONS, TOPIC
+from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
+from tallyweir.services.local.embedded.state_directory import state_directory
+from tallyweir.services.local.embedded.virtual_environment import PEERS_LOCK, install
+from tallyweir.services.process.endpoints import Endpoints
 
 _PROGRAM = Path(__file__).with_name("quix_program.py")
 

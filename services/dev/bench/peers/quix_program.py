@@ -1,12 +1,12 @@
 """The peer of the throughput benchmark that runs on Quix Streams' PostgreSQL sink.
 
-``services.dev.bench.peers.quix_peer`` starts this program in an environment of its own.
-The program runs a process for each core, all in one consumer group. Each process is set
-up as the documentation of Quix Streams says: at least once, no metadata columns, and a
-checkpoint every ``_EVENTS_PER_CHECKPOINT`` events, or soon after the last of them. A
-checkpoint commits the rows of each partition in a transaction of Postgres, and then the
-offsets in Kafka. After a crash between the two the rows are written again. Nothing is
-deduplicated.
+``tallyweir.services.dev.bench.peers.quix_peer`` starts this program in an environment
+of its own. The program runs a process for each core, all in one consumer group. Each
+process is set up as the documentation of Quix Streams says: at least once, no metadata
+columns, and a checkpoint every ``_EVENTS_PER_CHECKPOINT`` events, or soon after the
+last of them. A checkpoint commits the rows of each partition in a transaction of
+Postgres, and then the offsets in Kafka. After a crash between the two the rows are
+written again. Nothing is deduplicated.
 
 The program prints a line of JSON for each of these transactions after its commit.
 """

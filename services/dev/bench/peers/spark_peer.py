@@ -6,15 +6,15 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 
-from services.dev.bench.peers.peer_process import (
+from tallyweir.services.dev.bench.peers.peer_process import (
     jdbc_url,
     login_environment,
     run_peer_process,
 )
-from services.dev.bench.world.bench_world import TOPIC
-from services.dev.bench.world.driver_run import MeasuredBatch
-from services.local.embedded.jars import bench_jars
-from services.process.endpoints import Endpoints, child_environment
+from tallyweir.services.dev.bench.world.bench_world import TOPIC
+from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
+from tallyweir.services.local.embedded.jars import bench_jars
+from tallyweir.services.process.endpoints import Endpoints, child_environment
 
 
 class PeerQuery(StrEnum):
@@ -46,7 +46,7 @@ def run_spark_peer(
         [
             sys.executable,
             "-m",
-            "spark_jobs.bench.jdbc_peer",
+            "tallyweir.spark_jobs.bench.jdbc_peer",
             ",".join(topics),
             table,
             query,

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from psycopg import sql
 
-from services.dev.bench.world.bench_world import BenchPipeline
-from services.dev.bench.world.rates import wrong_result
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.statements import load_statements
+from tallyweir.services.dev.bench.world.bench_world import BenchPipeline
+from tallyweir.services.dev.bench.world.rates import wrong_result
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("services.dev.bench.soak", "soak.sql")
+_SQL = load_statements("tallyweir.services.dev.bench.soak", "soak.sql")
 
 
 class RowParts:

@@ -28,8 +28,8 @@ from typing import Any
 import psutil
 import psycopg
 
-from services.dev.bench.soak.row_parts import RowParts
-from services.dev.bench.soak.soak_figures import (
+from tallyweir.services.dev.bench.soak.row_parts import RowParts
+from tallyweir.services.dev.bench.soak.soak_figures import (
     WITHIN,
     Sample,
     expected_ids,
@@ -38,7 +38,7 @@ from services.dev.bench.soak.soak_figures import (
     rate_while_loaded,
     spans_of,
 )
-from services.dev.bench.soak.soak_world import (
+from tallyweir.services.dev.bench.soak.soak_world import (
     HORIZON_S,
     ROWS_PER_PART,
     RunningLoad,
@@ -47,30 +47,34 @@ from services.dev.bench.soak.soak_world import (
     needs_of,
     running_load,
 )
-from services.dev.bench.world.bench_world import (
+from tallyweir.services.dev.bench.world.bench_world import (
     PAGE_VIEWS,
     BenchPipeline,
     bench_servers,
     incomplete_run,
     varied,
 )
-from services.dev.bench.world.disk_room import check_room, free_bytes
-from services.dev.bench.world.driver_phases import read_phases
-from services.dev.bench.world.driver_run import read_batches, running_driver
-from services.dev.bench.world.measured_processes import memory_of
-from services.dev.bench.world.rates import check_rows, check_verified, wrong_result
-from services.dev.bench.world.server_bytes import read_catalog_bytes
-from services.local.embedded.daemon import free_port
-from services.local.embedded.state_directory import state_directory
-from services.process.driver_process import DriverProcess
-from services.process.endpoints import Endpoints
-from sinks.metrics_endpoint import PORT_VARIABLE
-from sinks.postgres.audit import verify
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import FatalError
+from tallyweir.services.dev.bench.world.disk_room import check_room, free_bytes
+from tallyweir.services.dev.bench.world.driver_phases import read_phases
+from tallyweir.services.dev.bench.world.driver_run import read_batches, running_driver
+from tallyweir.services.dev.bench.world.measured_processes import memory_of
+from tallyweir.services.dev.bench.world.rates import (
+    check_rows,
+    check_verified,
+    wrong_result,
+)
+from tallyweir.services.dev.bench.world.server_bytes import read_catalog_bytes
+from tallyweir.services.local.embedded.daemon import free_port
+from tallyweir.services.local.embedded.state_directory import state_directory
+from tallyweir.services.process.driver_process import DriverProcess
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.sinks.metrics_endpoint import PORT_VARIABLE
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import FatalError
 
-_SQL = load_statements("services.dev.bench.soak", "soak.sql")
+_SQL = load_statements("tallyweir.services.dev.bench.soak", "soak.sql")
 
 #: The rate of the load, as a share of the most that the pipeline sustains.
 SHARE = 0.8

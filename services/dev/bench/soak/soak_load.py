@@ -14,10 +14,10 @@ import time
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from services.dev.bench.soak.view_blocks import ViewBlocks
-from services.dev.bench.world.bench_world import DUPLICATES
-from services.kafka.topics import SILENT_LOG
-from sinks.kafka_settings import client_config
+from tallyweir.services.dev.bench.soak.view_blocks import ViewBlocks
+from tallyweir.services.dev.bench.world.bench_world import DUPLICATES
+from tallyweir.services.kafka.topics import SILENT_LOG
+from tallyweir.sinks.kafka_settings import client_config
 
 _QUEUE_MAX = 400_000
 _POLL_S = 0.05

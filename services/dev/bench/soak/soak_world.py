@@ -14,16 +14,16 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-from services.dev.bench.world.bench_world import (
+from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     PARTITIONS,
     TOPIC,
     incomplete_run,
 )
-from services.kafka.topics import ANSWER_TIMEOUT_S, SILENT_LOG
-from services.process.endpoints import Endpoints, program_environment
-from sinks.kafka_settings import client_config
-from sinks.protocol.errors import FatalError
+from tallyweir.services.kafka.topics import ANSWER_TIMEOUT_S, SILENT_LOG
+from tallyweir.services.process.endpoints import Endpoints, program_environment
+from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.sinks.protocol.errors import FatalError
 
 HORIZON_S = 3_600
 #: Upper limit of live IDs: those of the horizon and of the bucket that ends with it,
@@ -120,7 +120,7 @@ class Sent:
 
 
 class RunningLoad:
-    """The running load program; see ``services.dev.bench.soak.soak_load``."""
+    """The running load program; see ``tallyweir.services.dev.bench.soak.soak_load``."""
 
     def __init__(self, program: subprocess.Popen[str], orders: IO[str]) -> None:
         self._program = program
@@ -170,7 +170,7 @@ class RunningLoad:
 def running_load(endpoints: Endpoints, *, seed: int) -> Iterator[RunningLoad]:
     """Start the load program; it sends nothing until ``allow`` is called."""
     program = subprocess.Popen(
-        [sys.executable, "-m", "services.dev.bench.soak.soak_load"],
+        [sys.executable, "-m", "tallyweir.services.dev.bench.soak.soak_load"],
         env=program_environment(endpoints),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

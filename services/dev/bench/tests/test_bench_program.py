@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from services.dev.bench.world.bench_program import run_program
-from sinks.protocol.errors import FatalError
+from tallyweir.services.dev.bench.world.bench_program import run_program
+from tallyweir.sinks.protocol.errors import FatalError
 
 _ECHO = "import sys; print('a word'); print(sys.stdin.read())"
 _COMPLAIN = "import sys; sys.exit('no room on the disk')"

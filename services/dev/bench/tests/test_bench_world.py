@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import typer
 
-from services.cli.dev.bench import _end
-from services.dev.bench.world.bench_world import failure_told, incomplete_run
-from sinks.protocol.errors import FatalError
+from tallyweir.services.cli.dev.bench import _end
+from tallyweir.services.dev.bench.world.bench_world import failure_told, incomplete_run
+from tallyweir.sinks.protocol.errors import FatalError
 
 
 def test_a_part_that_fails_is_told_and_the_others_go_on() -> None:

@@ -6,9 +6,13 @@ import os
 
 import pytest
 
-from services.dev.bench.cost import Spent, cost_between
-from services.dev.bench.world.driver_phases import Phases, parse_phases, phases_between
-from sinks.protocol.errors import FatalError
+from tallyweir.services.dev.bench.cost import Spent, cost_between
+from tallyweir.services.dev.bench.world.driver_phases import (
+    Phases,
+    parse_phases,
+    phases_between,
+)
+from tallyweir.sinks.protocol.errors import FatalError
 
 
 def test_costs_are_of_the_events_between_two_looks() -> None:

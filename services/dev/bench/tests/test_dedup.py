@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.dev.bench.catalog.dedup import growth, tables
+from tallyweir.services.dev.bench.catalog.dedup import growth, tables
 
 
 def _point(ids: int, *, probe: float, append: float) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.dev.bench.soak.soak_world import ROWS_PER_PART, needs_of
-from services.dev.bench.world.disk_room import check_room
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.dev.bench.soak.soak_world import ROWS_PER_PART, needs_of
+from tallyweir.services.dev.bench.world.disk_room import check_room
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _GIB = 1 << 30
 

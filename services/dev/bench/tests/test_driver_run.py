@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from services.dev.bench.world.bench_world import PAGE_VIEWS, incomplete_run
-from services.dev.bench.world.driver_run import running_driver
-from services.process.endpoints import Endpoints
-from sinks.protocol.errors import FatalError
+from tallyweir.services.dev.bench.world.bench_world import PAGE_VIEWS, incomplete_run
+from tallyweir.services.dev.bench.world.driver_run import running_driver
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.sinks.protocol.errors import FatalError
 
 _NOWHERE = Endpoints(kafka_bootstrap="localhost:1", home_dsn="host=localhost port=1")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from services.dev.bench.peers import flink_peer
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.dev.bench.peers import flink_peer
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 def _java_with(modules: str, directory: Path) -> Path:

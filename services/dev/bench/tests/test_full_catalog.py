@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.dev.bench.catalog.full_catalog import (
+from tallyweir.services.dev.bench.catalog.full_catalog import (
     BUCKET_SECONDS,
     Run,
     Turn,
@@ -16,11 +16,14 @@ from services.dev.bench.catalog.full_catalog import (
     fill_times,
     tables,
 )
-from services.dev.bench.world.measured_processes import Resident
-from services.dev.bench.world.rates import Rates
-from services.local.datasets.page_views import EVENTS_PER_SECOND, FIRST_VIEW_MICROS
-from sinks.protocol.catalog_limits import BUCKETS_PER_HORIZON
-from sinks.protocol.errors import FatalError
+from tallyweir.services.dev.bench.world.measured_processes import Resident
+from tallyweir.services.dev.bench.world.rates import Rates
+from tallyweir.services.local.datasets.page_views import (
+    EVENTS_PER_SECOND,
+    FIRST_VIEW_MICROS,
+)
+from tallyweir.sinks.protocol.catalog_limits import BUCKETS_PER_HORIZON
+from tallyweir.sinks.protocol.errors import FatalError
 
 _SECOND = 1_000_000
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.dev.bench.guarantees import figures_of
-from services.dev.bench.world.rates import Rates
+from tallyweir.services.dev.bench.guarantees import figures_of
+from tallyweir.services.dev.bench.world.rates import Rates
 
 _TURNS = [
     {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from services.dev.bench.catalog.id_batches import (
+from tallyweir.services.dev.bench.catalog.id_batches import (
     BATCH,
     batch_numbers,
     draw_batches,

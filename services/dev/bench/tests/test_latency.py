@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.dev.bench.latency import latencies_of
-from sinks.protocol.errors import FatalError
+from tallyweir.services.dev.bench.latency import latencies_of
+from tallyweir.sinks.protocol.errors import FatalError
 
 _SENT = {(0, 10): 1.0, (0, 11): 1.1, (1, 5): 2.0, (0, 12): 3.0}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from services.dev.bench.peers.peer_process import (
+from tallyweir.services.dev.bench.peers.peer_process import (
     jdbc_url,
     login_environment,
     run_peer_process,

@@ -7,8 +7,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from services.dev.bench.plots import PLOTS, draw
-from services.dev.bench.scale import AXES
+from tallyweir.services.dev.bench.plots import PLOTS, draw
+from tallyweir.services.dev.bench.scale import AXES
 
 _RATES = {"events_per_second": 90, "cold_events_per_second": 60}
 _POINT = {**_RATES, "cpu_seconds_per_million": {"jvm": 6.42, "postgres": 2.5}}

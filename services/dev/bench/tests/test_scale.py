@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from services.dev.bench.scale import AXES, BASE, tables, workload_at
+from tallyweir.services.dev.bench.scale import AXES, BASE, tables, workload_at
 
 
 @pytest.mark.parametrize("axis", AXES)

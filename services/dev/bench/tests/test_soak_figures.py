@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.dev.bench.soak.soak_figures import (
+from tallyweir.services.dev.bench.soak.soak_figures import (
     FILTER_BYTES_PER_ID,
     STORED_BYTES_PER_ID,
     Sample,
@@ -16,10 +16,13 @@ from services.dev.bench.soak.soak_figures import (
     rate_while_loaded,
     spans_of,
 )
-from services.dev.bench.world.driver_phases import Phases
-from services.dev.bench.world.driver_run import MeasuredBatch
-from services.local.datasets.page_views import EVENTS_PER_SECOND, FIRST_VIEW_MICROS
-from sinks.protocol.errors import FatalError
+from tallyweir.services.dev.bench.world.driver_phases import Phases
+from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
+from tallyweir.services.local.datasets.page_views import (
+    EVENTS_PER_SECOND,
+    FIRST_VIEW_MICROS,
+)
+from tallyweir.sinks.protocol.errors import FatalError
 
 _RATE = 100_000
 _IDS = 20_000_000

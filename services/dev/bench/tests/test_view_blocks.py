@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from schemas.codec import decode
-from schemas.contract import load_contract
-from services.dev.bench.soak.view_blocks import BLOCK, ViewBlocks
-from services.local.datasets.page_views import read_page_views
+from tallyweir.schemas.codec import decode
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.dev.bench.soak.view_blocks import BLOCK, ViewBlocks
+from tallyweir.services.local.datasets.page_views import read_page_views
 
 KNOWN = {contract.schema_id: contract for contract in [load_contract("page_view.v1")]}
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from services.dev.bench.world.bench_world import incomplete_run
+from tallyweir.services.dev.bench.world.bench_world import incomplete_run
 
 _COMPLAINT_LENGTH = 2_000
 

@@ -13,15 +13,15 @@ import psycopg
 import yaml
 from psycopg.rows import TupleRow
 
-from services.kafka.topics import ensure_topic
-from services.local.datasets.page_views import USERS, read_page_views
-from services.local.embedded.kafka import EmbeddedKafka
-from services.local.embedded.postgres import EmbeddedPostgres
-from services.local.embedded.state_directory import exclusive, state_directory
-from services.process.endpoints import Endpoints
-from services.produce.producer import EventProducer
-from sinks.postgres.server.connection import connect
-from sinks.protocol.errors import FatalError
+from tallyweir.services.kafka.topics import ensure_topic
+from tallyweir.services.local.datasets.page_views import USERS, read_page_views
+from tallyweir.services.local.embedded.kafka import EmbeddedKafka
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.services.local.embedded.state_directory import exclusive, state_directory
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.services.produce.producer import EventProducer
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.errors import FatalError
 
 TOPIC = "bench-page-views"
 TABLE = "bench_page_views"

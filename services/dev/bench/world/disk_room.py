@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _GIB = 1 << 30
 

@@ -9,7 +9,7 @@ from http.client import HTTPConnection
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.dev.bench.world.bench_world import incomplete_run
+from tallyweir.services.dev.bench.world.bench_world import incomplete_run
 
 _TIMEOUT_S = 10.0
 

@@ -11,12 +11,12 @@ from typing import ClassVar
 
 import psycopg
 
-from services.dev.bench.world.bench_world import BenchPipeline, incomplete_run
-from services.process.driver_process import DriverProcess
-from services.process.endpoints import Endpoints, child_environment
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.databases import DATABASES_VARIABLE
-from sinks.protocol.errors import FatalError
+from tallyweir.services.dev.bench.world.bench_world import BenchPipeline, incomplete_run
+from tallyweir.services.process.driver_process import DriverProcess
+from tallyweir.services.process.endpoints import Endpoints, child_environment
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
+from tallyweir.sinks.protocol.errors import FatalError
 
 _POLL_S = 0.5
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import psutil
 
-from services.dev.bench.world.bench_world import BenchPipeline, incomplete_run
-from services.local.embedded.kafka import EmbeddedKafka
-from services.local.embedded.postgres import EmbeddedPostgres
-from services.local.embedded.state_directory import state_directory
-from sinks.protocol.errors import FatalError
+from tallyweir.services.dev.bench.world.bench_world import BenchPipeline, incomplete_run
+from tallyweir.services.local.embedded.kafka import EmbeddedKafka
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.services.local.embedded.state_directory import state_directory
+from tallyweir.sinks.protocol.errors import FatalError
 
 #: Parts that are servers, which may have a child process for each session.
 SERVERS = ("broker", "postgres")

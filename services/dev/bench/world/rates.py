@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from services.dev.bench.world.bench_world import (
+from tallyweir.services.dev.bench.world.bench_world import (
     PAGE_VIEWS,
     TOPIC,
     BenchPipeline,
@@ -14,15 +14,15 @@ from services.dev.bench.world.bench_world import (
     run_timeout_s,
     varied,
 )
-from services.dev.bench.world.driver_run import (
+from tallyweir.services.dev.bench.world.driver_run import (
     MeasuredBatch,
     await_events,
     running_driver,
 )
-from services.process.endpoints import Endpoints
-from sinks.postgres.audit import verify
-from sinks.postgres.server.connection import connect
-from sinks.protocol.errors import FatalError
+from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.sinks.postgres.audit import verify
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.errors import FatalError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

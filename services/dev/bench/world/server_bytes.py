@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("services.dev.bench.world", "server_bytes.sql")
+_SQL = load_statements("tallyweir.services.dev.bench.world", "server_bytes.sql")
 
 
 def read_log_bytes(dsn: str) -> int:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from services.dev.bench.world.bench_world import BenchPipeline
-from services.local.embedded.state_directory import state_directory
+from tallyweir.services.dev.bench.world.bench_world import BenchPipeline
+from tallyweir.services.local.embedded.state_directory import state_directory
 
 _TASK_END = "SparkListenerTaskEnd"
 

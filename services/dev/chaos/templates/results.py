@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("services.dev.chaos.templates", "results.sql")
+_SQL = load_statements("tallyweir.services.dev.chaos.templates", "results.sql")
 
 #: What is compared in addition to the result tables.
 _LEDGER_TABLES = (

@@ -13,10 +13,10 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from schemas.contract import Contract
-from services.local.datasets.made_up import DATASETS
-from services.produce.emit import plan_faults
-from services.produce.faults import FaultRates, Message, default_partition
+from tallyweir.schemas.contract import Contract
+from tallyweir.services.local.datasets.made_up import DATASETS
+from tallyweir.services.produce.emit import plan_faults
+from tallyweir.services.produce.faults import FaultRates, Message, default_partition
 
 PARTITIONS = 4
 

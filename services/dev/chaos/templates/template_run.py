@@ -9,26 +9,32 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from schemas.contract import load_contract
-from services.dev.chaos.supervisor import PATIENCE_S, Supervisor
-from services.dev.chaos.templates.results import compare_results, read_results
-from services.dev.chaos.templates.stream import PARTITIONS, TemplateStream
-from services.dev.chaos.templates.template_report import TemplateOptions, TemplateReport
-from services.dev.chaos.templates.template_world import TemplateRun, TemplateWorld
-from services.dev.chaos.verdict import judge_replay
-from services.kafka.topic_log import TopicLog
-from services.kafka.topics import ensure_topic
-from services.local.templates.template import read_template
-from services.local.templates.written_files import write_files
-from services.operate.replay_process import run_replay
-from services.produce.faults import Message
-from services.produce.producer import EventProducer
-from services.produce.source_section import read_source_section
-from sinks.postgres.audit import Verdict, verify
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import FatalError
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.dev.chaos.supervisor import PATIENCE_S, Supervisor
+from tallyweir.services.dev.chaos.templates.results import compare_results, read_results
+from tallyweir.services.dev.chaos.templates.stream import PARTITIONS, TemplateStream
+from tallyweir.services.dev.chaos.templates.template_report import (
+    TemplateOptions,
+    TemplateReport,
+)
+from tallyweir.services.dev.chaos.templates.template_world import (
+    TemplateRun,
+    TemplateWorld,
+)
+from tallyweir.services.dev.chaos.verdict import judge_replay
+from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.services.kafka.topics import ensure_topic
+from tallyweir.services.local.templates.template import read_template
+from tallyweir.services.local.templates.written_files import write_files
+from tallyweir.services.operate.replay_process import run_replay
+from tallyweir.services.produce.faults import Message
+from tallyweir.services.produce.producer import EventProducer
+from tallyweir.services.produce.source_section import read_source_section
+from tallyweir.sinks.postgres.audit import Verdict, verify
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import FatalError
 
-_SQL = load_statements("services.dev.chaos.templates", "results.sql")
+_SQL = load_statements("tallyweir.services.dev.chaos.templates", "results.sql")
 
 #: Batches for each kill, so that enough batches are left for the kills to come.
 _BATCHES_PER_KILL = 3

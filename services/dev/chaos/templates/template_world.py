@@ -15,18 +15,18 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from services.dev.chaos.supervisor import PATIENCE_S, Supervisor
-from services.dev.cleared_directory import cleared_directory
-from services.local.embedded.kafka import EmbeddedKafka
-from services.local.embedded.postgres import EmbeddedPostgres
-from services.local.embedded.state_directory import (
+from tallyweir.services.dev.chaos.supervisor import PATIENCE_S, Supervisor
+from tallyweir.services.dev.cleared_directory import cleared_directory
+from tallyweir.services.local.embedded.kafka import EmbeddedKafka
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+from tallyweir.services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     empty_directory,
 )
-from services.local.templates.lookup_tables import make_tables
-from services.local.templates.template import Template
-from services.process.endpoints import Endpoints, child_environment
-from sinks.postgres.server.connection import connect
+from tallyweir.services.local.templates.lookup_tables import make_tables
+from tallyweir.services.local.templates.template import Template
+from tallyweir.services.process.endpoints import Endpoints, child_environment
+from tallyweir.sinks.postgres.server.connection import connect
 
 _DRIVER_MEMORY = "1g"
 

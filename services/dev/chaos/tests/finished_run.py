@@ -7,9 +7,9 @@ import random
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from services.dev.chaos.check_ledger import Witnesses
-from services.dev.chaos.check_records import BROKEN_RULE, Sent
-from services.dev.chaos.observed_run import (
+from tallyweir.services.dev.chaos.check_ledger import Witnesses
+from tallyweir.services.dev.chaos.check_records import BROKEN_RULE, Sent
+from tallyweir.services.dev.chaos.observed_run import (
     Branch,
     LedgerBatch,
     LedgerRange,
@@ -18,11 +18,17 @@ from services.dev.chaos.observed_run import (
     WindowKey,
     WindowTotals,
 )
-from services.dev.chaos.plan import HOME
-from services.dev.chaos.sent_log import Place, SentRecord
-from services.dev.chaos.snapshots import SeenBatch
-from services.dev.chaos.supervisor import PublishedBatch
-from services.dev.chaos.workload import EPOCH_US, GOOD, SITES, ChaosEvent, RecordKind
+from tallyweir.services.dev.chaos.plan import HOME
+from tallyweir.services.dev.chaos.sent_log import Place, SentRecord
+from tallyweir.services.dev.chaos.snapshots import SeenBatch
+from tallyweir.services.dev.chaos.supervisor import PublishedBatch
+from tallyweir.services.dev.chaos.workload import (
+    EPOCH_US,
+    GOOD,
+    SITES,
+    ChaosEvent,
+    RecordKind,
+)
 
 PARTITIONS = 2
 OFFSETS_PER_BATCH = 10

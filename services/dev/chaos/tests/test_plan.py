@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from services.dev.chaos.plan import HOME, ChaosOptions, Kind, count_kinds, write_plan
+from tallyweir.services.dev.chaos.plan import (
+    HOME,
+    ChaosOptions,
+    Kind,
+    count_kinds,
+    write_plan,
+)
 
 
 def options(*, kills: int = 40, seed: int = 7, databases: int = 3) -> ChaosOptions:

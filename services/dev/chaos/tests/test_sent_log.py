@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from services.dev.chaos.sent_log import Outcome, SentLog
-from services.dev.chaos.workload import ChaosEvent, Record, RecordKind
+from tallyweir.services.dev.chaos.sent_log import Outcome, SentLog
+from tallyweir.services.dev.chaos.workload import ChaosEvent, Record, RecordKind
 
 
 def record(event_id: str) -> Record:

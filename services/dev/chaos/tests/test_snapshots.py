@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from services.dev.chaos.snapshots import (
+from tallyweir.services.dev.chaos.snapshots import (
     Snapshot,
     Span,
     floors_below,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from services.dev.chaos.supervisor import FENCED, Driver, Supervisor
-from services.process import driver_process
+from tallyweir.services.dev.chaos.supervisor import FENCED, Driver, Supervisor
+from tallyweir.services.process import driver_process
 
 _DEADLINE_S = 60.0
 
@@ -39,7 +39,9 @@ while True:
 @pytest.fixture
 def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
     """A supervisor of stand-ins; nothing of them is left."""
-    (tmp_path / "spark_jobs.py").write_text(STAND_IN)
+    (tmp_path / "tallyweir").mkdir()
+    (tmp_path / "tallyweir" / "__init__.py").touch()
+    (tmp_path / "tallyweir" / "spark_jobs.py").write_text(STAND_IN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(driver_process, "_LEAVE_TIMEOUT_S", 0.2)
     claims = str(tmp_path / "claims")

@@ -9,25 +9,25 @@ from dataclasses import replace
 
 import pytest
 
-from services.dev.chaos.check_ledger import Witnesses
-from services.dev.chaos.check_records import Sent
-from services.dev.chaos.nemesis import DriverDeath
-from services.dev.chaos.observed_run import ObservedRun
-from services.dev.chaos.tests.finished_run import (
+from tallyweir.services.dev.chaos.check_ledger import Witnesses
+from tallyweir.services.dev.chaos.check_records import Sent
+from tallyweir.services.dev.chaos.nemesis import DriverDeath
+from tallyweir.services.dev.chaos.observed_run import ObservedRun
+from tallyweir.services.dev.chaos.tests.finished_run import (
     OFFSETS_PER_BATCH,
     finished,
     in_two_databases,
     sent_records,
     witnesses,
 )
-from services.dev.chaos.verdict import (
+from tallyweir.services.dev.chaos.verdict import (
     judge_prepared,
     judge_sent_log,
     judge_snapshots,
     judge_tables,
     measure_recovery,
 )
-from sinks.postgres.audit import Verdict
+from tallyweir.sinks.postgres.audit import Verdict
 
 Damage = Callable[[ObservedRun, random.Random], ObservedRun]
 

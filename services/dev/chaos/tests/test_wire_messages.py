@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from services.dev.chaos.wire_messages import ClientStream, Statement
+from tallyweir.services.dev.chaos.wire_messages import ClientStream, Statement
 
 STARTUP = struct.pack("!ii", 9, 196_608) + b"\0"
 TLS_REQUEST = struct.pack("!ii", 8, 80_877_103)

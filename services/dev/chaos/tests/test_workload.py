@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.codec import diagnose
-from schemas.contract import Contract, load_contract, versions_of
-from services.dev.chaos.workload import (
+from tallyweir.schemas.codec import diagnose
+from tallyweir.schemas.contract import Contract, load_contract, versions_of
+from tallyweir.services.dev.chaos.workload import (
     GOOD,
     RecordKind,
     Transaction,

@@ -9,16 +9,16 @@ from typing import Any, cast
 
 import pytest
 
-from services.dev.demo.demo_progress import DemoProgress
-from services.dev.demo.drill import Drill, DrillParts, DrillReport
-from services.dev.demo.flight_stream import FlightStream
-from services.dev.demo.ledger import Ledger
-from services.dev.demo.scenario import Kill, Scenario
-from services.kafka.topic_log import TopicLog
-from services.process.driver_process import DriverProcess
-from sinks.protocol.errors import FatalError
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import BrokerPosition
+from tallyweir.services.dev.demo.demo_progress import DemoProgress
+from tallyweir.services.dev.demo.drill import Drill, DrillParts, DrillReport
+from tallyweir.services.dev.demo.flight_stream import FlightStream
+from tallyweir.services.dev.demo.ledger import Ledger
+from tallyweir.services.dev.demo.scenario import Kill, Scenario
+from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.services.process.driver_process import DriverProcess
+from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 PLACE = TopicPartition("t", 0)
 BATCH = 10

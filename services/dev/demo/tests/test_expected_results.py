@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from services.dev.demo.expected_results import (
+from tallyweir.services.dev.demo.expected_results import (
     ExpectedResults,
     HourOfFlights,
     WindowKey,

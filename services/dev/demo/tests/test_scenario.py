@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.dev.demo.scenario import write_scenario
-from services.local.datasets.flights import FLIGHTS_TOTAL
+from tallyweir.services.dev.demo.scenario import write_scenario
+from tallyweir.services.local.datasets.flights import FLIGHTS_TOTAL
 
 events = st.integers(1, FLIGHTS_TOTAL)
 seeds = st.integers(0, 1_000)

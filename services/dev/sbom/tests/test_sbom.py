@@ -12,18 +12,18 @@ from urllib.parse import quote
 
 import pytest
 
-from services.dev.sbom.bundled_jars import BundledJar, read_jars
-from services.dev.sbom.components import (
+from tallyweir.services.dev.sbom.bundled_jars import BundledJar, read_jars
+from tallyweir.services.dev.sbom.components import (
     JAR_SECTIONS,
     RUNTIME_LOCKS,
     Component,
     parse_requirements,
     read_components,
 )
-from services.dev.sbom.cyclonedx import cyclonedx
-from services.dev.sbom.licences import LicenceRules, check_licences
-from services.local.embedded.state_directory import ROOT
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.dev.sbom.cyclonedx import cyclonedx
+from tallyweir.services.dev.sbom.licences import LicenceRules, check_licences
+from tallyweir.services.local.embedded.state_directory import ROOT
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _RULES = LicenceRules.read(ROOT)
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from schemas.codec import encode_many
-from schemas.contract import load_contract
-from services.local.datasets.flights import (
+from tallyweir.schemas.codec import encode_many
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.local.datasets.flights import (
     FLIGHTS_TOTAL,
     fetch_archive,
     read_airlines,
     read_flights,
 )
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 HEADER = (
     "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,"

@@ -7,9 +7,9 @@ from itertools import islice
 
 import pytest
 
-from schemas.codec import decode, encode
-from schemas.contract import load_contract
-from services.local.datasets.made_up import DATASETS
+from tallyweir.schemas.codec import decode, encode
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.local.datasets.made_up import DATASETS
 
 _NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 _LIVE = sorted(set(DATASETS) - {"flights"})

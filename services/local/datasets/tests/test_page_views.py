@@ -6,9 +6,14 @@ from collections import Counter
 
 import pytest
 
-from schemas.codec import decode
-from schemas.contract import load_contract
-from services.local.datasets.page_views import COUNTRIES, PAGES, USERS, read_page_views
+from tallyweir.schemas.codec import decode
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.local.datasets.page_views import (
+    COUNTRIES,
+    PAGES,
+    USERS,
+    read_page_views,
+)
 
 KNOWN = {contract.schema_id: contract for contract in [load_contract("page_view.v1")]}
 

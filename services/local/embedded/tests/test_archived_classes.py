@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.local.embedded.archived_classes import class_archive
+from tallyweir.services.local.embedded.archived_classes import class_archive
 
 
 @pytest.fixture
@@ -15,9 +15,9 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program that stands where Spark does; it counts how often it runs."""
     monkeypatch.setenv("TALLYWEIR_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    package = tmp_path / "spark_jobs" / "engine"
+    package = tmp_path / "tallyweir" / "spark_jobs" / "engine"
     package.mkdir(parents=True)
-    for folder in (package.parent, package):
+    for folder in (package.parent.parent, package.parent, package):
         (folder / "__init__.py").touch()
     return package / "class_archive.py"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from services.local.embedded.clients import check_unused, find_clients
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.local.embedded.clients import check_unused, find_clients
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _PROGRAM = """
 import socket, sys
@@ -40,16 +40,20 @@ def _connected(port: int, *command: str, directory: Path) -> Iterator[int]:
 
 def test_our_processes_that_are_connected_are_named(tmp_path: Path) -> None:
     """A driver among them; a stranger's, as psql, keeps nobody from stopping."""
-    (tmp_path / "spark_jobs.py").write_text(_PROGRAM)
+    (tmp_path / "tallyweir").mkdir()
+    (tmp_path / "tallyweir" / "__init__.py").touch()
+    (tmp_path / "tallyweir" / "spark_jobs.py").write_text(_PROGRAM)
     (tmp_path / "stranger.py").write_text(_PROGRAM)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with (
             _connected(port, "-m", "stranger", directory=tmp_path),
-            _connected(port, "-m", "spark_jobs", directory=tmp_path) as driver,
+            _connected(
+                port, "-m", "tallyweir.spark_jobs", directory=tmp_path
+            ) as driver,
         ):
             (found,) = find_clients({port})
-            assert str(found) == f"process {driver} (spark_jobs {port})"
+            assert str(found) == f"process {driver} (tallyweir.spark_jobs {port})"
             assert [] == find_clients({port + 1})
             with pytest.raises(ConfigurationError, match=rf"SERVERS_IN_USE.*{driver}"):
                 check_unused([port])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from services.local.embedded.daemon import Daemon, free_port
-from sinks.protocol.errors import RetryableError
+from tallyweir.services.local.embedded.daemon import Daemon, free_port
+from tallyweir.sinks.protocol.errors import RetryableError
 
 _WAIT_FOR_SIGNAL = "import signal, sys; print(sys.argv[1], flush=True); signal.pause()"
 

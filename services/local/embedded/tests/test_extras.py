@@ -7,10 +7,10 @@ import tomllib
 
 import pytest
 
-from services.local.embedded import extras
-from services.local.embedded.extras import package_folder
-from services.local.embedded.state_directory import ROOT
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.local.embedded import extras
+from tallyweir.services.local.embedded.extras import package_folder
+from tallyweir.services.local.embedded.state_directory import ROOT
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 def test_a_package_that_is_there_has_a_folder() -> None:

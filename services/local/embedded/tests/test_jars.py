@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from services.local.embedded import jars
-from services.local.embedded.jars import Jar, locked_jars, verify_jar
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.services.local.embedded import jars
+from tallyweir.services.local.embedded.jars import Jar, locked_jars, verify_jar
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 
 def jar_of(content: bytes) -> Jar:

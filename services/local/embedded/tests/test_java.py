@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from services.local.embedded import java
+from tallyweir.services.local.embedded import java
 
 
 @pytest.fixture(autouse=True)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from services.local.embedded import state_directory as module
-from services.local.embedded.daemon import Daemon
-from services.local.embedded.state_directory import (
+from tallyweir.services.local.embedded import state_directory as module
+from tallyweir.services.local.embedded.daemon import Daemon
+from tallyweir.services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     state_directory,
 )
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _WRITE = (
     "import pathlib, signal, sys; d = pathlib.Path(sys.argv[1]); "

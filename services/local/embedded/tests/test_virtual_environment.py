@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from services.local.embedded import virtual_environment
-from services.local.embedded.virtual_environment import (
+from tallyweir.services.local.embedded import virtual_environment
+from tallyweir.services.local.embedded.virtual_environment import (
     PEERS_LOCK,
     RUNTIME_LOCK,
     install,

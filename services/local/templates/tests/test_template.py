@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from services.local.datasets.made_up import DATASETS
-from services.local.templates.template import (
+from tallyweir.services.local.datasets.made_up import DATASETS
+from tallyweir.services.local.templates.template import (
     ParameterType,
     parse_settings,
     read_template,
     template_names,
 )
-from services.local.templates.written_files import write_files
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.local.templates.written_files import write_files
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: A value of each type that no template has as its default.
 _OTHER = {

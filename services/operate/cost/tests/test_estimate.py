@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.audit.cost import is_over
-from services.operate.cost.estimate import (
+from tallyweir.services.cli.audit.cost import is_over
+from tallyweir.services.operate.cost.estimate import (
     HOURS_OF_MONTH,
     estimate_cost,
     moved_bytes,
     shares_of_budget,
 )
-from services.operate.cost.prices import Budget, Prices, Reserved, read_prices
-from services.operate.cost.what_if import imagine
-from sinks.postgres.audit import OutputUsage, StepUsage, Usage
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.services.operate.cost.prices import Budget, Prices, Reserved, read_prices
+from tallyweir.services.operate.cost.what_if import imagine
+from tallyweir.sinks.postgres.audit import OutputUsage, StepUsage, Usage
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
 _BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
 _ROOT = Path(__file__).parents[4]

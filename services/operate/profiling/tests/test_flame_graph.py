@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.operate.profiling.flame_graph import DEPTH_MAX, draw_flame_graph, fold
+from tallyweir.services.operate.profiling.flame_graph import (
+    DEPTH_MAX,
+    draw_flame_graph,
+    fold,
+)
 
 _SVG = "{http://www.w3.org/2000/svg}"
 

@@ -10,14 +10,14 @@ from datetime import UTC, datetime, timedelta
 import psutil
 import pytest
 
-from services.operate.profiling.found_driver import find_driver
-from services.operate.profiling.jvm_samples import fold_samples
-from services.operate.profiling.python_samples import _named
-from sinks.postgres.audit import PipelineSummary
-from sinks.postgres.audit.status.overview import RecentCounts
-from sinks.postgres.audit.status.progress import DriverStatus
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.services.operate.profiling.found_driver import find_driver
+from tallyweir.services.operate.profiling.jvm_samples import fold_samples
+from tallyweir.services.operate.profiling.python_samples import _named
+from tallyweir.sinks.postgres.audit import PipelineSummary
+from tallyweir.sinks.postgres.audit.status.overview import RecentCounts
+from tallyweir.sinks.postgres.audit.status.progress import DriverStatus
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
 _NOW = datetime.now(UTC)
 _HERE = DriverStatus(

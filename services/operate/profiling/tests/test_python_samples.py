@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.operate.profiling.python_samples import sample_python
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.services.operate.profiling.python_samples import sample_python
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _PROGRAM = """
 import signal, subprocess, sys

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.operate.steering.position_move import move_told, parse_target
-from sinks.postgres.steering import MovedPosition
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.services.operate.steering.position_move import move_told, parse_target
+from tallyweir.sinks.postgres.steering import MovedPosition
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 
 def test_a_target_is_a_moment_or_offsets() -> None:

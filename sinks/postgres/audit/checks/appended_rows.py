@@ -24,24 +24,27 @@ from dataclasses import dataclass, field
 from psycopg import sql
 from psycopg.rows import DictRow
 
-from sinks.postgres.audit.audited_databases import AuditedDatabases
-from sinks.postgres.audit.checks.branches import BranchFindings
-from sinks.postgres.audit.checks.collisions import find_collisions
-from sinks.postgres.audit.checks.ledger_ranges import LedgerRanges, tallied_rows
-from sinks.postgres.audit.receipt import Check, judge, not_applicable
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.audited_databases import AuditedDatabases
+from tallyweir.sinks.postgres.audit.checks.branches import BranchFindings
+from tallyweir.sinks.postgres.audit.checks.collisions import find_collisions
+from tallyweir.sinks.postgres.audit.checks.ledger_ranges import (
+    LedgerRanges,
+    tallied_rows,
+)
+from tallyweir.sinks.postgres.audit.receipt import Check, judge, not_applicable
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     accepted_losses,
     fetch,
     read_positions,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
-_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
+_OUTPUTS = load_statements("tallyweir.sinks.postgres.ledger", "outputs.sql")
 _POSITION_COLUMNS = ["kafka_topic", "kafka_partition", "kafka_offset"]
 
 

@@ -22,13 +22,16 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_databases import AuditedDatabase, AuditedDatabases
-from sinks.postgres.audit.receipt import Check, judge, not_applicable
-from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch
-from sinks.postgres.server.branch_names import database_of
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.audit.audited_databases import (
+    AuditedDatabase,
+    AuditedDatabases,
+)
+from tallyweir.sinks.postgres.audit.receipt import Check, judge, not_applicable
+from tallyweir.sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch
+from tallyweir.sinks.postgres.server.branch_names import database_of
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_BRANCHES = load_statements("sinks.postgres.audit.checks", "branches.sql")
+_BRANCHES = load_statements("tallyweir.sinks.postgres.audit.checks", "branches.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,13 +18,13 @@ from itertools import combinations, groupby
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_databases import AuditedDatabases
-from sinks.postgres.audit.checks.ledger_ranges import LedgerRanges
-from sinks.postgres.audit.side_tables import PUT_ASIDE
-from sinks.postgres.ledger.audited_pipeline import AuditedOutput
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.audit.audited_databases import AuditedDatabases
+from tallyweir.sinks.postgres.audit.checks.ledger_ranges import LedgerRanges
+from tallyweir.sinks.postgres.audit.side_tables import PUT_ASIDE
+from tallyweir.sinks.postgres.ledger.audited_pipeline import AuditedOutput
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_COLLISIONS = load_statements("sinks.postgres.audit.checks", "collisions.sql")
+_COLLISIONS = load_statements("tallyweir.sinks.postgres.audit.checks", "collisions.sql")
 
 _BLOCK_BITS = 64
 

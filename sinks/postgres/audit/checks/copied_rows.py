@@ -22,21 +22,24 @@ from dataclasses import dataclass, field
 
 from psycopg.rows import DictRow
 
-from sinks.postgres.audit.audited_databases import AuditedDatabases
-from sinks.postgres.audit.checks.appended_rows import missing_columns, rows_ever
-from sinks.postgres.audit.checks.ledger_ranges import BOUNDS, LedgerRanges
-from sinks.postgres.audit.receipt import Check, judge
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.audited_databases import AuditedDatabases
+from tallyweir.sinks.postgres.audit.checks.appended_rows import (
+    missing_columns,
+    rows_ever,
+)
+from tallyweir.sinks.postgres.audit.checks.ledger_ranges import BOUNDS, LedgerRanges
+from tallyweir.sinks.postgres.audit.receipt import Check, judge
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     accepted_losses,
     fetch,
 )
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
-_COPIED = load_statements("sinks.postgres.audit.checks", "copied.sql")
+_COPIED = load_statements("tallyweir.sinks.postgres.audit.checks", "copied.sql")
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ from psycopg import Connection
 from psycopg.errors import UndefinedTable
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.receipt import Check, judge
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.receipt import Check, judge
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     accepted_losses,
@@ -20,10 +20,10 @@ from sinks.postgres.ledger.audited_pipeline import (
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.outputs.key_text import format_key
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.outputs.key_text import format_key
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_KEYED = load_statements("sinks.postgres.audit.checks", "keyed.sql")
+_KEYED = load_statements("tallyweir.sinks.postgres.audit.checks", "keyed.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

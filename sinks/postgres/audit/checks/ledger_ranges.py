@@ -17,11 +17,11 @@ from itertools import pairwise
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch_one, read_positions
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch_one, read_positions
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
-_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
+_OUTPUTS = load_statements("tallyweir.sinks.postgres.ledger", "outputs.sql")
 
 #: The ranges of each partition, for a statement that gets ``LedgerRanges.parameters``.
 BOUNDS = _OUTPUTS["bounds"]

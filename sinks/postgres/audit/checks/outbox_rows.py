@@ -12,11 +12,15 @@ from __future__ import annotations
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.receipt import Check, judge
-from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch, fetch_one
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.audit.receipt import Check, judge
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_OUTBOX = load_statements("sinks.postgres.audit.checks", "outbox.sql")
+_OUTBOX = load_statements("tallyweir.sinks.postgres.audit.checks", "outbox.sql")
 
 
 def check_outbox(

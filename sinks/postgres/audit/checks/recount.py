@@ -14,13 +14,17 @@ from operator import itemgetter
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.receipt import Check, judge
-from sinks.postgres.ledger.audited_pipeline import fetch, read_pipeline, snapshot
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.batch_run import is_run_topic
-from sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.postgres.audit.receipt import Check, judge
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    read_pipeline,
+    snapshot,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.batch_run import is_run_topic
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 
-_RECOUNT = load_statements("sinks.postgres.audit.checks", "recount.sql")
+_RECOUNT = load_statements("tallyweir.sinks.postgres.audit.checks", "recount.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

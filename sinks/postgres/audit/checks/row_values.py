@@ -19,37 +19,40 @@ from dataclasses import dataclass, field
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_databases import AuditedDatabase, AuditedDatabases
-from sinks.postgres.audit.checks.branches import BranchFindings
-from sinks.postgres.audit.checks.ledger_ranges import LedgerRanges
-from sinks.postgres.audit.checks.written_again import WrittenAgainSearch
-from sinks.postgres.audit.checks.written_outputs import (
+from tallyweir.sinks.postgres.audit.audited_databases import (
+    AuditedDatabase,
+    AuditedDatabases,
+)
+from tallyweir.sinks.postgres.audit.checks.branches import BranchFindings
+from tallyweir.sinks.postgres.audit.checks.ledger_ranges import LedgerRanges
+from tallyweir.sinks.postgres.audit.checks.written_again import WrittenAgainSearch
+from tallyweir.sinks.postgres.audit.checks.written_outputs import (
     WrittenOutput,
     present_columns,
     read_written_outputs,
 )
-from sinks.postgres.audit.receipt import (
+from tallyweir.sinks.postgres.audit.receipt import (
     VIOLATIONS_SHOWN,
     Check,
     OutputCoverage,
     judge,
     not_applicable,
 )
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     accepted_losses,
     fetch,
 )
-from sinks.postgres.outputs.keyed_table import SEQUENCE
-from sinks.postgres.outputs.outbox_table import MESSAGE_COLUMNS
-from sinks.postgres.outputs.window_columns import REVISION_COLUMNS
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import Column, table_identifier
-from sinks.postgres.server.naming import revisions_table, state_table
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.row_digest import (
+from tallyweir.sinks.postgres.outputs.keyed_table import SEQUENCE
+from tallyweir.sinks.postgres.outputs.outbox_table import MESSAGE_COLUMNS
+from tallyweir.sinks.postgres.outputs.window_columns import REVISION_COLUMNS
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import Column, table_identifier
+from tallyweir.sinks.postgres.server.naming import revisions_table, state_table
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.row_digest import (
     RESULTS,
     REVISIONS,
     RowDigest,
@@ -57,10 +60,10 @@ from sinks.postgres.tables.row_digest import (
     row_text,
     stored,
 )
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
-_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
-_VALUES = load_statements("sinks.postgres.audit.checks", "row_values.sql")
+_OUTPUTS = load_statements("tallyweir.sinks.postgres.ledger", "outputs.sql")
+_VALUES = load_statements("tallyweir.sinks.postgres.audit.checks", "row_values.sql")
 
 _BY_WRITER = "that no row was written again since its batch, and its position"
 #: Rows that tasks committed by themselves: what another check covers, and what no check

@@ -23,20 +23,24 @@ import numpy.typing as npt
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow, dict_row
 
-from sinks.postgres.audit.audited_databases import AuditedDatabases
-from sinks.postgres.audit.checks.branches import BranchFindings
-from sinks.postgres.audit.checks.ledger_ranges import BOUNDS, LedgerRanges, tallied_rows
-from sinks.postgres.audit.receipt import Check, judge, not_applicable
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.audited_databases import AuditedDatabases
+from tallyweir.sinks.postgres.audit.checks.branches import BranchFindings
+from tallyweir.sinks.postgres.audit.checks.ledger_ranges import (
+    BOUNDS,
+    LedgerRanges,
+    tallied_rows,
+)
+from tallyweir.sinks.postgres.audit.receipt import Check, judge, not_applicable
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     fetch,
 )
-from sinks.postgres.server.statements import load_statements
-from sinks.seen_ids.bucket_merge import share_passes
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.seen_ids.bucket_merge import share_passes
 
-_CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
-_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
+_CATALOG = load_statements("tallyweir.sinks.postgres.audit", "catalog.sql")
+_OUTPUTS = load_statements("tallyweir.sinks.postgres.ledger", "outputs.sql")
 
 #: How many rows the server sends at a time; one run may take megabytes.
 _RUNS_FETCHED = 20

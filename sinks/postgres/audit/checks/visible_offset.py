@@ -5,12 +5,16 @@ from __future__ import annotations
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch, read_pipeline, snapshot
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import TopicPartition, is_kafka_topic
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    read_pipeline,
+    snapshot,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import TopicPartition, is_kafka_topic
 
-_SQL = load_statements("sinks.postgres.audit.checks", "visible_offset.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.checks", "visible_offset.sql")
 
 
 def is_visible(

@@ -14,13 +14,19 @@ from operator import itemgetter
 
 from psycopg import sql
 
-from sinks.postgres.audit.audited_databases import AuditedDatabase, AuditedDatabases
-from sinks.postgres.audit.receipt import Check, judge, not_applicable
-from sinks.postgres.ledger.audited_pipeline import AuditedOutput, AuditedPipeline
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.audit.audited_databases import (
+    AuditedDatabase,
+    AuditedDatabases,
+)
+from tallyweir.sinks.postgres.audit.receipt import Check, judge, not_applicable
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_GROUPS = load_statements("sinks.postgres.audit.checks", "window_groups.sql")
-_OUTPUTS = load_statements("sinks.postgres.ledger", "outputs.sql")
+_GROUPS = load_statements("tallyweir.sinks.postgres.audit.checks", "window_groups.sql")
+_OUTPUTS = load_statements("tallyweir.sinks.postgres.ledger", "outputs.sql")
 
 #: How many groups a server sends at a time.
 _GROUPS_FETCHED = 10_000

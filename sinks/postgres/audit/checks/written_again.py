@@ -15,16 +15,28 @@ from dataclasses import dataclass, field
 
 from psycopg import sql
 
-from sinks.postgres.audit.audited_databases import AuditedDatabase, AuditedDatabases
-from sinks.postgres.audit.checks.branches import BranchFindings
-from sinks.postgres.audit.checks.ledger_ranges import LedgerRanges, tallied_rows
-from sinks.postgres.audit.checks.written_outputs import WrittenOutput, present_columns
-from sinks.postgres.ledger.audited_pipeline import AuditedOutput, AuditedPipeline
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.audit.audited_databases import (
+    AuditedDatabase,
+    AuditedDatabases,
+)
+from tallyweir.sinks.postgres.audit.checks.branches import BranchFindings
+from tallyweir.sinks.postgres.audit.checks.ledger_ranges import (
+    LedgerRanges,
+    tallied_rows,
+)
+from tallyweir.sinks.postgres.audit.checks.written_outputs import (
+    WrittenOutput,
+    present_columns,
+)
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    AuditedOutput,
+    AuditedPipeline,
+)
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_VALUES = load_statements("sinks.postgres.audit.checks", "row_values.sql")
+_VALUES = load_statements("tallyweir.sinks.postgres.audit.checks", "row_values.sql")
 
 
 @dataclass(slots=True)

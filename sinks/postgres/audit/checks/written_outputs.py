@@ -15,15 +15,18 @@ from typing import Any
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch
-from sinks.postgres.outputs.window_aggregates import AggregateFunction, WindowAggregate
-from sinks.postgres.outputs.window_columns import WINDOW_END, WINDOW_START
-from sinks.postgres.server.columns import Column
-from sinks.postgres.server.instants import to_datetime
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.versions.held_knowledge import HeldKnowledge, HeldWindows
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch
+from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    AggregateFunction,
+    WindowAggregate,
+)
+from tallyweir.sinks.postgres.outputs.window_columns import WINDOW_END, WINDOW_START
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.instants import to_datetime
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.versions.held_knowledge import HeldKnowledge, HeldWindows
 
-_VALUES = load_statements("sinks.postgres.audit.checks", "row_values.sql")
+_VALUES = load_statements("tallyweir.sinks.postgres.audit.checks", "row_values.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

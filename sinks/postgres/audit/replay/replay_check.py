@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sinks.postgres.audit.receipt import Check, judge
+from tallyweir.sinks.postgres.audit.receipt import Check, judge
 
 _FOUND = ("missing", "extra", "different")
 #: How many rows of each part a check spells out.

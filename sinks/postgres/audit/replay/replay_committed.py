@@ -10,24 +10,30 @@ from dataclasses import dataclass
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_databases import connect_databases, databases_of
-from sinks.postgres.audit.replay.replay_ledger import RecordedPipeline, read_recorded
-from sinks.postgres.audit.replay.replay_rows import Side
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.audited_databases import (
+    connect_databases,
+    databases_of,
+)
+from tallyweir.sinks.postgres.audit.replay.replay_ledger import (
+    RecordedPipeline,
+    read_recorded,
+)
+from tallyweir.sinks.postgres.audit.replay.replay_rows import Side
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import connect, read_fingerprint_key
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.shadow_tables import read_shadow_tables
-from sinks.protocol.errors import RetryableError
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import connect, read_fingerprint_key
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.shadow_tables import read_shadow_tables
+from tallyweir.sinks.protocol.errors import RetryableError
 
-_SQL = load_statements("sinks.postgres.audit.replay", "replay.sql")
-_LEDGER = load_statements("sinks.postgres.ledger", "ledger.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.replay", "replay.sql")
+_LEDGER = load_statements("tallyweir.sinks.postgres.ledger", "ledger.sql")
 
 #: How often to look for one moment of all databases, and the seconds between tries.
 _TRIES = 60

@@ -15,13 +15,13 @@ from operator import itemgetter
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch
-from sinks.postgres.server.instants import to_microseconds
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.batch_run import BatchRun, Disposition, RunInput
-from sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch
+from tallyweir.sinks.postgres.server.instants import to_microseconds
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.batch_run import BatchRun, Disposition, RunInput
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 
-_SQL = load_statements("sinks.postgres.audit.replay", "replay.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.replay", "replay.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,13 @@ from operator import attrgetter
 
 from psycopg import sql
 
-from sinks.postgres.ledger.output_kinds import KINDS
-from sinks.postgres.outputs.output import Output
-from sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from sinks.postgres.outputs.replay_part import ReplayPart
-from sinks.postgres.server.branch_names import database_of
-from sinks.postgres.server.columns import Column
-from sinks.postgres.staging.staging_tables import EVENT_LOGS
+from tallyweir.sinks.postgres.ledger.output_kinds import KINDS
+from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
+from tallyweir.sinks.postgres.server.branch_names import database_of
+from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.staging.staging_tables import EVENT_LOGS
 
 _POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")
 #: Window outputs count touched rows by task, so a group in two tasks counts twice.

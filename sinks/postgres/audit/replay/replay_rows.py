@@ -16,17 +16,21 @@ from datetime import datetime
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.replay.replay_parts import as_json
-from sinks.postgres.audit.replay.replay_receipt import ComparedPart, Finding, FoundRow
-from sinks.postgres.ledger.audited_pipeline import fetch, fetch_one
-from sinks.postgres.outputs.replay_part import ReplayPart
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.columns import table_identifier
-from sinks.postgres.server.naming import state_table
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.postgres.audit.replay.replay_parts import as_json
+from tallyweir.sinks.postgres.audit.replay.replay_receipt import (
+    ComparedPart,
+    Finding,
+    FoundRow,
+)
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch, fetch_one
+from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 
-_SQL = load_statements("sinks.postgres.audit.replay", "replay.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.replay", "replay.sql")
 
 #: How many rows that are not the same are fetched at a time.
 _FETCHED = 1_000

@@ -6,17 +6,17 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from typing import Self
 
-from sinks.postgres.audit.replay.replay_committed import Committed
-from sinks.postgres.audit.replay.replay_rows import Side
-from sinks.postgres.ledger.audited_pipeline import fetch_one
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.instants import to_datetime
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.identity import Epoch
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.audit.replay.replay_committed import Committed
+from tallyweir.sinks.postgres.audit.replay.replay_rows import Side
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch_one
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.instants import to_datetime
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
-_SQL = load_statements("sinks.postgres.audit.replay", "replay.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.replay", "replay.sql")
 
 
 class ReplayScratch:

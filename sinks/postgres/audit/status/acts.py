@@ -10,14 +10,14 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch_pipeline,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.audit.status", "acts.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "acts.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

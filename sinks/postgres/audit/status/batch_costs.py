@@ -11,29 +11,33 @@ from dataclasses import dataclass
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.diagnosis.batch_time import MeasuredBatch
-from sinks.diagnosis.bottleneck import (
+from tallyweir.sinks.diagnosis.batch_time import MeasuredBatch
+from tallyweir.sinks.diagnosis.bottleneck import (
     BATCHES_MAX,
     Bottleneck,
     ServerFacts,
     find_bottleneck,
 )
-from sinks.postgres.audit.status.overview import LockWait
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.status.overview import LockWait
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.naming import application_name, runs_of_pipeline, state_table
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.measures import Measures, parse_measures, sum_measures
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import (
+    application_name,
+    runs_of_pipeline,
+    state_table,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.measures import Measures, parse_measures, sum_measures
 
-_SQL = load_statements("sinks.postgres.audit.status", "batch_costs.sql")
-_OVERVIEW = load_statements("sinks.postgres.audit.status", "overview.sql")
-_CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "batch_costs.sql")
+_OVERVIEW = load_statements("tallyweir.sinks.postgres.audit.status", "overview.sql")
+_CATALOG = load_statements("tallyweir.sinks.postgres.audit", "catalog.sql")
 
 _KEYED = ("tallyweir.keyed_state", "tallyweir.keyed_timer")
 _POSITIONS = "tallyweir.partition_progress"

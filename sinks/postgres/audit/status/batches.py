@@ -10,10 +10,14 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch, read_pipeline, snapshot
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    read_pipeline,
+    snapshot,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.audit.status", "batches.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "batches.sql")
 
 #: How many batches make one page.
 PAGE = 50

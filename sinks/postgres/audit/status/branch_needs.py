@@ -10,17 +10,17 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.status.branches_in_doubt import HomeClaims
-from sinks.postgres.ledger.audited_pipeline import fetch, snapshot
-from sinks.postgres.ledger.output_kinds import kind_of
-from sinks.postgres.outputs.window_columns import LatePolicy
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.naming import revisions_table
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import EpochClaim
+from tallyweir.sinks.postgres.audit.status.branches_in_doubt import HomeClaims
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch, snapshot
+from tallyweir.sinks.postgres.ledger.output_kinds import kind_of
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import revisions_table
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.in_doubt import EpochClaim
 
-_SQL = load_statements("sinks.postgres.audit.status", "branch_needs.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "branch_needs.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 Everything here only reads, and takes no lock: it shows what the resolver would do. The
 resolver itself checks again under the lock of the pipeline's row, see
-``sinks.protocol.resolution``.
+``tallyweir.sinks.protocol.resolution``.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from psycopg import Connection
 from psycopg.errors import UndefinedTable
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch,
     fetch_one,
     ledger_missing,
     snapshot,
 )
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.identity import Epoch
-from sinks.protocol.in_doubt import (
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.in_doubt import (
     EpochClaim,
     GlobalId,
     InDoubtFacts,
@@ -32,7 +32,7 @@ from sinks.protocol.in_doubt import (
     decide_in_doubt,
 )
 
-_SQL = load_statements("sinks.postgres.audit.status", "branches_in_doubt.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "branches_in_doubt.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

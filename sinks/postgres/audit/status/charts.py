@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch, fetch_pipeline, snapshot
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.ages import quantile_s
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    fetch_pipeline,
+    snapshot,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.ages import quantile_s
 
-_SQL = load_statements("sinks.postgres.audit.status", "charts.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "charts.sql")
 
 #: How many seconds back status and metrics count as "now".
 RECENT_S = 60

@@ -10,19 +10,19 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_databases import (
+from tallyweir.sinks.postgres.audit.audited_databases import (
     AuditedDatabase,
     connect_databases,
     databases_of,
 )
-from sinks.postgres.audit.checks.branches import (
+from tallyweir.sinks.postgres.audit.checks.branches import (
     read_prepared,
     read_unresolved,
     read_used_databases,
 )
-from sinks.postgres.ledger.audited_pipeline import AuditedPipeline
-from sinks.postgres.server.branch_names import HOME
-from sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.postgres.ledger.audited_pipeline import AuditedPipeline
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

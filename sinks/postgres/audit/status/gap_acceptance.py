@@ -13,14 +13,18 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch, fetch_one, read_pipeline
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
-from sinks.protocol.recovery import BrokerPosition, check_topic_identity
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    fetch_one,
+    read_pipeline,
+)
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition, check_topic_identity
 
-_GAPS = load_statements("sinks.postgres.audit.status", "gap_acceptance.sql")
+_GAPS = load_statements("tallyweir.sinks.postgres.audit.status", "gap_acceptance.sql")
 
 #: How long to wait for a publish that is under way.
 LOCK_TIMEOUT_MS = 10_000

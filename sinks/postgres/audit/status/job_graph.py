@@ -16,8 +16,8 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.diagnosis.step_figures import PartFigures, StepFigures
-from sinks.postgres.audit.status.batch_costs import (
+from tallyweir.sinks.diagnosis.step_figures import PartFigures, StepFigures
+from tallyweir.sinks.postgres.audit.status.batch_costs import (
     CustomFigures,
     HotKey,
     StateSize,
@@ -26,17 +26,17 @@ from sinks.postgres.audit.status.batch_costs import (
     read_measured,
     read_state_sizes,
 )
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch,
     fetch_one,
     read_pipeline,
     snapshot,
     topics_of,
 )
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.audit.status", "batches.sql")
-_LEDGER = load_statements("sinks.postgres.ledger", "ledger.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "batches.sql")
+_LEDGER = load_statements("tallyweir.sinks.postgres.ledger", "ledger.sql")
 
 #: Where records that become no result leave the line, by the step before.
 _ASIDE = {

@@ -8,12 +8,16 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch, fetch_pipeline, snapshot
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.samples import SampledRow, parse_row
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    fetch_pipeline,
+    snapshot,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.samples import SampledRow, parse_row
 
-_SQL = load_statements("sinks.postgres.audit.status", "kept_samples.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "kept_samples.sql")
 
 #: In the order that events take; a step is followed by the ways aside from it.
 _ORDER = (

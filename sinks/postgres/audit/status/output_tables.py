@@ -8,16 +8,16 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     fetch,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.audit.status", "output_tables.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "output_tables.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,27 +13,30 @@ from psycopg import Connection
 from psycopg.errors import UndefinedTable
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.status.progress import (
+from tallyweir.sinks.postgres.audit.status.progress import (
     RECENT_S,
     PipelineState,
     Standing,
     driver_of,
     read_driver_sessions,
 )
-from sinks.postgres.audit.status.receipt_note import KeptReceipt, read_receipts
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.status.receipt_note import (
+    KeptReceipt,
+    read_receipts,
+)
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch,
     guarantee_of,
     ledger_missing,
     snapshot,
     topics_of,
 )
-from sinks.postgres.ledger.epoch_claims import Drain, Pause
-from sinks.postgres.server.naming import application_name
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.ledger.epoch_claims import Drain, Pause
+from tallyweir.sinks.postgres.server.naming import application_name
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
-_SQL = load_statements("sinks.postgres.audit.status", "overview.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "overview.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,19 +14,19 @@ from enum import Enum
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_databases import (
+from tallyweir.sinks.postgres.audit.audited_databases import (
     NO_DATABASES,
     AuditedDatabase,
 )
-from sinks.postgres.audit.receipt import Totals
-from sinks.postgres.audit.status.database_status import (
+from tallyweir.sinks.postgres.audit.receipt import Totals
+from tallyweir.sinks.postgres.audit.status.database_status import (
     DatabaseStatus,
     reach_databases,
     read_database_status,
 )
-from sinks.postgres.audit.status.waiting import find_state_table
-from sinks.postgres.audit.verification import read_totals
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.status.waiting import find_state_table
+from tallyweir.sinks.postgres.audit.verification import read_totals
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     fetch,
@@ -34,16 +34,21 @@ from sinks.postgres.ledger.audited_pipeline import (
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.ledger.epoch_claims import Drain, Pause, read_drain, read_pause
-from sinks.postgres.server.naming import parse_application_name
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.offsets import TopicPartition
-from sinks.protocol.recovery import StoredPosition
+from tallyweir.sinks.postgres.ledger.epoch_claims import (
+    Drain,
+    Pause,
+    read_drain,
+    read_pause,
+)
+from tallyweir.sinks.postgres.server.naming import parse_application_name
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import StoredPosition
 
-_PROGRESS = load_statements("sinks.postgres.audit.status", "progress.sql")
-_OVERVIEW = load_statements("sinks.postgres.audit.status", "overview.sql")
-_CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
+_PROGRESS = load_statements("tallyweir.sinks.postgres.audit.status", "progress.sql")
+_OVERVIEW = load_statements("tallyweir.sinks.postgres.audit.status", "overview.sql")
+_CATALOG = load_statements("tallyweir.sinks.postgres.audit", "catalog.sql")
 
 #: How many seconds count as "now", and how long a driver with work may be silent.
 RECENT_S = 60

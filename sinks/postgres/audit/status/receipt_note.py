@@ -11,12 +11,12 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.receipt import Receipt
-from sinks.postgres.ledger.audited_pipeline import fetch
-from sinks.postgres.server.sqlstate import translated
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.audit.receipt import Receipt
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch
+from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.audit.status", "receipt.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "receipt.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,12 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 
-from sinks.postgres.ledger.audited_pipeline import fetch_pipeline, snapshot
-from sinks.postgres.ledger.scaling_record import read_bounds
-from sinks.postgres.server.statements import load_statements
-from sinks.scaling.bounds import Bounds
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch_pipeline, snapshot
+from tallyweir.sinks.postgres.ledger.scaling_record import read_bounds
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.scaling.bounds import Bounds
 
-_SQL = load_statements("sinks.postgres.ledger", "scaling.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.ledger", "scaling.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,16 +9,16 @@ from datetime import datetime, timedelta
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch,
     fetch_one,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
-_SQL = load_statements("sinks.postgres.audit.status", "cost.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "cost.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

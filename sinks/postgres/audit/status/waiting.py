@@ -10,24 +10,24 @@ from datetime import datetime
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_databases import (
+from tallyweir.sinks.postgres.audit.audited_databases import (
     NO_DATABASES,
     AuditedDatabase,
     connect_databases,
     databases_of,
 )
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     fetch_one,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.naming import state_table
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.audit.status", "waiting.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "waiting.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sinks.postgres.audit import PipelineState, RecountSpan, check_recount
-from sinks.postgres.audit.checks.branches import BranchFindings, DecidedBranch, Marker
-from sinks.postgres.audit.checks.collisions import Block, shared_positions
-from sinks.postgres.audit.receipt import VIOLATIONS_SHOWN, Receipt, Totals, judge
-from sinks.postgres.audit.status.progress import (
+from tallyweir.sinks.postgres.audit import PipelineState, RecountSpan, check_recount
+from tallyweir.sinks.postgres.audit.checks.branches import (
+    BranchFindings,
+    DecidedBranch,
+    Marker,
+)
+from tallyweir.sinks.postgres.audit.checks.collisions import Block, shared_positions
+from tallyweir.sinks.postgres.audit.receipt import (
+    VIOLATIONS_SHOWN,
+    Receipt,
+    Totals,
+    judge,
+)
+from tallyweir.sinks.postgres.audit.status.progress import (
     BatchStatus,
     DriverStatus,
     batches_rate,
@@ -18,10 +27,10 @@ from sinks.postgres.audit.status.progress import (
     driver_of,
     minute_rate,
 )
-from sinks.postgres.audit.why.catalog_search import places_of
-from sinks.postgres.ledger.epoch_claims import Drain, Pause
-from sinks.protocol.identity import Epoch
-from sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.postgres.audit.why.catalog_search import places_of
+from tallyweir.sinks.postgres.ledger.epoch_claims import Drain, Pause
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 
 _NOW = datetime(2026, 5, 1, tzinfo=UTC)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sinks.postgres.audit.status.branch_needs import _needs
-from sinks.protocol.identity import Epoch
-from sinks.protocol.identity import Sequence as SequenceNumber
-from sinks.protocol.in_doubt import (
+from tallyweir.sinks.postgres.audit.status.branch_needs import _needs
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
+from tallyweir.sinks.protocol.in_doubt import (
     EpochClaim,
     GlobalId,
     InDoubtFacts,

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from sinks.postgres import audit
+from tallyweir.sinks.postgres import audit
 
 _AUDIT = Path(audit.__file__).parent
 _PAGE = Path(__file__).parents[4] / "docs" / "operations.md"

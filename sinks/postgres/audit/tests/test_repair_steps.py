@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from sinks.postgres.audit.repair import (
+from tallyweir.sinks.postgres.audit.repair import (
     BranchEntry,
     BranchHistory,
     Disagreement,
     RowsBeyond,
     beyond,
 )
-from sinks.postgres.audit.repair_steps import repair_steps
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.repair_steps import repair_steps
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     AuditedSource,
     _output,
 )
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _APPEND = _output({"table": 'odd "name', "kind": "append", "databases": ["billing"]})
 _WINDOW = _output({"table": "by_hour", "kind": "window", "databases": ["billing"]})

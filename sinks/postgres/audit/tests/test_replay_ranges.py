@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from sinks.postgres.audit.replay.replay_rows import merged, without
-from sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.postgres.audit.replay.replay_rows import merged, without
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 
 _OFFSETS = 30
 

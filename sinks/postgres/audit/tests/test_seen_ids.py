@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sinks.postgres.audit.checks.seen_ids import _read_bucket, _Remembered
-from sinks.seen_ids.run import Run
-from sinks.seen_ids.tests.catalog import Pair, run_of
+from tallyweir.sinks.postgres.audit.checks.seen_ids import _read_bucket, _Remembered
+from tallyweir.sinks.seen_ids.run import Run
+from tallyweir.sinks.seen_ids.tests.catalog import Pair, run_of
 
 A, B, C = (5, 1), (5, 2), (9, 1)
 

@@ -8,11 +8,15 @@ from collections.abc import Callable, Sequence
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch, fetch_one
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    AuditedPipeline,
+    fetch,
+    fetch_one,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_EXPLANATION = load_statements("sinks.postgres.audit.why", "explanation.sql")
-_CATALOG = load_statements("sinks.postgres.audit", "catalog.sql")
+_EXPLANATION = load_statements("tallyweir.sinks.postgres.audit.why", "explanation.sql")
+_CATALOG = load_statements("tallyweir.sinks.postgres.audit", "catalog.sql")
 
 _FINGERPRINT_BYTES = 16
 _SEQUENCE_BYTES = 4

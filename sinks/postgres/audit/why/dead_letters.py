@@ -8,11 +8,15 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import fetch, read_pipeline, snapshot
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    read_pipeline,
+    snapshot,
+)
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("sinks.postgres.audit.why", "dead_letters.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.why", "dead_letters.sql")
 
 #: Joins the newest redrive of ``letter`` as ``note``.
 NEWEST_NOTE = _SQL["newest_note"]

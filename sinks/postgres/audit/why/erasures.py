@@ -8,11 +8,11 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.why.catalog_search import FingerprintProbe
-from sinks.postgres.ledger.audited_pipeline import fetch, fetch_one
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.audit.why.catalog_search import FingerprintProbe
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch, fetch_one
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_EXPLANATION = load_statements("sinks.postgres.audit.why", "explanation.sql")
+_EXPLANATION = load_statements("tallyweir.sinks.postgres.audit.why", "explanation.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

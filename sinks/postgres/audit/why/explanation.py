@@ -15,26 +15,33 @@ from operator import itemgetter
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.audited_databases import (
+from tallyweir.sinks.postgres.audit.audited_databases import (
     NO_DATABASES,
     AuditedDatabase,
     AuditedDatabases,
     connect_databases,
     databases_of,
 )
-from sinks.postgres.audit.checks.branches import (
+from tallyweir.sinks.postgres.audit.checks.branches import (
     DecidedBranch,
     read_branches_of,
     read_marked,
     read_unresolved,
 )
-from sinks.postgres.audit.fate import Fate
-from sinks.postgres.audit.side_tables import LATE_EVENTS, PUT_ASIDE
-from sinks.postgres.audit.why.catalog_search import FingerprintProbe, find_in_catalog
-from sinks.postgres.audit.why.dead_letters import IS_ERASED
-from sinks.postgres.audit.why.erasures import ErasedBy, find_erasures
-from sinks.postgres.audit.why.redrives import Redrive, find_redrives, letters_of
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.audit.fate import Fate
+from tallyweir.sinks.postgres.audit.side_tables import LATE_EVENTS, PUT_ASIDE
+from tallyweir.sinks.postgres.audit.why.catalog_search import (
+    FingerprintProbe,
+    find_in_catalog,
+)
+from tallyweir.sinks.postgres.audit.why.dead_letters import IS_ERASED
+from tallyweir.sinks.postgres.audit.why.erasures import ErasedBy, find_erasures
+from tallyweir.sinks.postgres.audit.why.redrives import (
+    Redrive,
+    find_redrives,
+    letters_of,
+)
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     fetch,
@@ -43,13 +50,13 @@ from sinks.postgres.ledger.audited_pipeline import (
     read_positions,
     snapshot,
 )
-from sinks.postgres.ledger.batch_runs import read_input_names
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.ledger.batch_runs import read_input_names
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
-_EXPLANATION = load_statements("sinks.postgres.audit.why", "explanation.sql")
+_EXPLANATION = load_statements("tallyweir.sinks.postgres.audit.why", "explanation.sql")
 _LETTERS_WITHOUT_ID = _EXPLANATION["letters_without_id"].format(is_erased=IS_ERASED)
 
 #: The columns that describe a copy; each table has some of them.

@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
-from sinks.postgres.audit.checks.branches import DecidedBranch
-from sinks.postgres.audit.fate import Fate
-from sinks.postgres.audit.why.explanation import (
+from tallyweir.sinks.postgres.audit.checks.branches import DecidedBranch
+from tallyweir.sinks.postgres.audit.fate import Fate
+from tallyweir.sinks.postgres.audit.why.explanation import (
     CatalogHit,
     Explanation,
     PublishedBatch,
     Sighting,
 )
-from sinks.postgres.audit.why.redrives import Redrive
-from sinks.postgres.server.branch_names import HOME
-from sinks.protocol.guarantee import Guarantee
-from sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.postgres.audit.why.redrives import Redrive
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.sinks.protocol.offsets import TopicPartition
 
 #: How many bytes of a payload are shown in hex; the table has the rest.
 _HEX_BYTES_MAX = 200

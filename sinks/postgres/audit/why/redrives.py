@@ -13,12 +13,12 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from sinks.postgres.audit.fate import Fate
-from sinks.postgres.audit.side_tables import DEAD_LETTERS
-from sinks.postgres.ledger.audited_pipeline import fetch
-from sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.audit.fate import Fate
+from tallyweir.sinks.postgres.audit.side_tables import DEAD_LETTERS
+from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch
+from tallyweir.sinks.postgres.server.statements import load_statements
 
-_SQL = load_statements("sinks.postgres.audit.why", "explanation.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.why", "explanation.sql")
 
 Place = tuple[str, int, int]
 

@@ -17,13 +17,13 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.audit.audited_databases import (
+from tallyweir.sinks.postgres.audit.audited_databases import (
     AuditedDatabase,
     AuditedDatabases,
     connect_databases,
     databases_of,
 )
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     fetch,
@@ -32,13 +32,13 @@ from sinks.postgres.ledger.audited_pipeline import (
     read_positions,
     snapshot,
 )
-from sinks.postgres.outputs.window_columns import WINDOW_END, WINDOW_START
-from sinks.postgres.server.connection import connect
-from sinks.postgres.server.statements import load_statements
-from sinks.protocol.errors import ConfigurationError
-from sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.postgres.outputs.window_columns import WINDOW_END, WINDOW_START
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 
-_SQL = load_statements("sinks.postgres.audit.why", "slice_results.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.why", "slice_results.sql")
 
 #: Error codes which say that the pipeline never ran here, or has been discarded.
 _NEVER_RUN = frozenset({"LEDGER_MISSING", "PIPELINE_DISCARDED", "PIPELINE_UNKNOWN"})

@@ -12,18 +12,18 @@ from datetime import datetime
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from sinks.postgres.ledger.audited_pipeline import (
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     fetch,
     read_pipeline,
     snapshot,
 )
-from sinks.postgres.server.branch_names import HOME
-from sinks.postgres.server.statements import load_statements
-from sinks.postgres.tables.foreign_code import keep_tables
-from sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.foreign_code import keep_tables
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 
-_SQL = load_statements("sinks.postgres.audit.why", "window_rows.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.audit.why", "window_rows.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sinks.postgres.versions import comparison
-from sinks.postgres.versions.held_knowledge import HeldKnowledge
-from sinks.postgres.versions.holdings import HeldTable, Holdings
-from sinks.postgres.versions.version_plan import (
+from tallyweir.sinks.postgres.versions import comparison
+from tallyweir.sinks.postgres.versions.held_knowledge import HeldKnowledge
+from tallyweir.sinks.postgres.versions.holdings import HeldTable, Holdings
+from tallyweir.sinks.postgres.versions.version_plan import (
     DescribedVersion,
     PlannedFate,
     PlanVerdict,

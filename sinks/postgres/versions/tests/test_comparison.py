@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sinks.postgres.versions.holdings import HeldTable, Holdings
-from sinks.postgres.versions.tests.laid_out_versions import (
+from tallyweir.sinks.postgres.versions.holdings import HeldTable, Holdings
+from tallyweir.sinks.postgres.versions.tests.laid_out_versions import (
     COLUMNS,
     COUNTED,
     HOUR_US,
@@ -21,8 +21,8 @@ from sinks.postgres.versions.tests.laid_out_versions import (
     version,
     windows,
 )
-from sinks.postgres.versions.version_plan import PlannedFate, PlanVerdict
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.versions.version_plan import PlannedFate, PlanVerdict
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 def test_the_same_version_changes_nothing() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sinks.postgres.versions.held_knowledge import HeldKnowledge, HeldWindows
+from tallyweir.sinks.postgres.versions.held_knowledge import HeldKnowledge, HeldWindows
 
 
 def test_what_one_of_two_does_not_know_is_not_known() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sinks.postgres.versions.version_health import VersionHealth
+from tallyweir.sinks.postgres.versions.version_health import VersionHealth
 
 
 def _health(**seen: int) -> VersionHealth:

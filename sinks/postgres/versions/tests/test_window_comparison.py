@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sinks.postgres.versions.held_knowledge import HeldKnowledge, HeldWindows
-from sinks.postgres.versions.tests.laid_out_versions import (
+from tallyweir.sinks.postgres.versions.held_knowledge import HeldKnowledge, HeldWindows
+from tallyweir.sinks.postgres.versions.tests.laid_out_versions import (
     COUNTED,
     HOUR_US,
     codes,
@@ -17,8 +17,8 @@ from sinks.postgres.versions.tests.laid_out_versions import (
     version,
     windows,
 )
-from sinks.postgres.versions.version_plan import PlannedFate, PlanVerdict
-from sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.postgres.versions.version_plan import PlannedFate, PlanVerdict
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 def test_an_added_aggregate_leaves_open_windows_their_counts() -> None:

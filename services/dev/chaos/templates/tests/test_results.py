@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from services.dev.chaos.templates.results import Rows, compare_results
+from tallyweir.services.dev.chaos.templates.results import Rows, compare_results
 
 _NOON = dt.datetime(2024, 5, 1, 12, tzinfo=dt.UTC)
 _WINDOW = ("a", _NOON, 3, 0.1 + 0.2, Decimal("1.5"), None)

@@ -9,11 +9,16 @@ from itertools import pairwise
 
 import pytest
 
-from schemas.codec import decode
-from schemas.contract import load_contract
-from services.dev.chaos.templates.stream import PARTITIONS, TemplateStream
-from services.local.datasets.made_up import DATASETS
-from services.produce.faults import REPEATS, Message, MessageKind, default_partition
+from tallyweir.schemas.codec import decode
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.dev.chaos.templates.stream import PARTITIONS, TemplateStream
+from tallyweir.services.local.datasets.made_up import DATASETS
+from tallyweir.services.produce.faults import (
+    REPEATS,
+    Message,
+    MessageKind,
+    default_partition,
+)
 
 _NOW = dt.datetime(2026, 5, 1, 12, tzinfo=dt.UTC)
 _EVENTS = 3_000
