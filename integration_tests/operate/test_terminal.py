@@ -27,7 +27,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The repository under another path; its environment is ours."""
     clone = tmp_path_factory.mktemp("where") / "a clone, that's é"
     left_out = (".git", ".venv", ".tallyweir", ".*_cache", "__pycache__")
-    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(*left_out))
+    ignore = shutil.ignore_patterns(*left_out)
+    shutil.copytree(ROOT, clone, symlinks=True, ignore=ignore)
     (clone / ".venv").symlink_to(ROOT / ".venv")
     return clone
 

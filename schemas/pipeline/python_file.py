@@ -29,7 +29,7 @@ from tallyweir.schemas.pipeline.functions.user_code import (
 from tallyweir.schemas.pipeline.redaction import find_redaction_problems
 from tallyweir.sinks.protocol.errors import ConfigurationError, TallyweirError
 
-_OWN_PACKAGES = frozenset({"tallyweir"})
+_OWN_PACKAGE = __name__.partition(".")[0]
 
 
 def load_python_pipeline(path: Path) -> tuple[Pipeline, tuple[ModuleType, ...]]:
@@ -134,7 +134,7 @@ def _modules_beside(path: Path, known: set[str]) -> list[ModuleType]:
     for name in sorted(set(sys.modules) - known):
         module = sys.modules[name]
         file = getattr(module, "__file__", None)
-        if file is None or Path(file) == path or name.split(".")[0] in _OWN_PACKAGES:
+        if file is None or Path(file) == path or name.split(".")[0] == _OWN_PACKAGE:
             continue
         inside = Path(file).absolute()
         if inside.is_relative_to(path.parent) and "site-packages" not in inside.parts:

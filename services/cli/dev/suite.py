@@ -167,10 +167,12 @@ def choose_steps(
         chosen = () if names_a_path else (_PACKAGES if unit else everywhere)
         command = ("pytest", *chosen, *(_FAST if unit else ()), *pytest_arguments)
         return [Step(name="tests", command=command, runs_spark=not unit)]
+    # The package has each module under its name; the folders at the root do not.
+    typed = ("src", *(() if _INTEGRATION not in there else (_INTEGRATION,)))
     steps = [
         Step(name="ruff check", command=("ruff", "check", ".")),
         Step(name="ruff format", command=("ruff", "format", "--check", ".")),
-        Step(name="mypy", command=("mypy", *there)),
+        Step(name="mypy", command=("mypy", *typed)),
         Step(name="lint-imports", command=("lint-imports",)),
     ]
     fast = ("pytest", *_PACKAGES, *_ON_ALL_CORES, *_FAST)
