@@ -8,16 +8,12 @@ COPY .tallyweir/images/services /wheels
 COPY requirements-services.lock /
 RUN python3 -m venv /opt/tallyweir/venv \
  && /opt/tallyweir/venv/bin/pip install --no-cache-dir --no-index --find-links /wheels \
-        --require-hashes -r /requirements-services.lock \
+        --require-hashes -r /requirements-services.lock
+COPY .tallyweir/images/package /package
+RUN /opt/tallyweir/venv/bin/pip install --no-cache-dir --no-index --no-deps \
+        --target /opt/tallyweir/app /package/*.whl \
  && /opt/tallyweir/venv/bin/pip uninstall --yes pip setuptools
-COPY LICENSE NOTICE /opt/tallyweir/app/
-COPY schemas /opt/tallyweir/app/schemas
-COPY sinks /opt/tallyweir/app/sinks
-COPY services /opt/tallyweir/app/services
-COPY spark_jobs/pipeline.py /opt/tallyweir/app/spark_jobs/pipeline.py
-COPY spark_jobs/pipelines /opt/tallyweir/app/spark_jobs/pipelines
-COPY .tallyweir/images/datasets /opt/tallyweir/app/services/local/datasets
-RUN python3 -m compileall -q /opt/tallyweir/app
+COPY .tallyweir/images/datasets /opt/tallyweir/app/tallyweir/services/local/datasets
 
 FROM ${PYTHON_BASE}
 # The environment by itself: it changes with a lock only, the code with every commit.

@@ -15,15 +15,13 @@ RUN python3 -m venv /opt/tallyweir/venv \
  && install="$pip install --no-index --find-links /wheels --require-hashes" \
  && $install -r /requirements-build.lock \
  && $install --no-build-isolation --use-pep517 -r /requirements-spark.lock \
- && $pip uninstall --yes wheel setuptools pip \
  && rm -rf /wheels
 # Spark finds these without being told, on drivers and executors alike.
 COPY .tallyweir/images/jars /opt/tallyweir/venv/lib/python3.11/site-packages/pyspark/jars/
-COPY LICENSE NOTICE /opt/tallyweir/app/
-COPY schemas /opt/tallyweir/app/schemas
-COPY sinks /opt/tallyweir/app/sinks
-COPY spark_jobs /opt/tallyweir/app/spark_jobs
-RUN python3 -m compileall -q /opt/tallyweir/app
+COPY .tallyweir/images/package /package
+RUN pip="/opt/tallyweir/venv/bin/pip --no-cache-dir" \
+ && $pip install --no-index --no-deps --target /opt/tallyweir/app /package/*.whl \
+ && $pip uninstall --yes wheel setuptools pip
 
 FROM ${PYTHON_BASE}
 COPY --from=java /opt/java/openjdk /opt/java/openjdk

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tallyweir.services.dev.images.wheelhouse import fetch_wheels
+from tallyweir.services.dev.images.wheelhouse import build_wheel, fetch_wheels
 from tallyweir.services.local.datasets.flights import fetch_archive
 from tallyweir.services.local.embedded.jars import ensure_jars
 from tallyweir.services.local.embedded.state_directory import ROOT
@@ -72,6 +72,8 @@ def build_images(
     # Docker sees nothing outside of the clone. This is its only folder for files that
     # can be made again, even if this process has another state directory.
     context = ROOT / ".tallyweir" / "images"
+    tell("building the wheel")
+    build_wheel(context / "package")
     tell("fetching wheels and jars by their hashes")
     fetch_wheels(context / "services", _SERVICES_LOCKS)
     fetch_wheels(context / "spark", _SPARK_LOCKS)

@@ -1,4 +1,6 @@
-"""Fetches the packages of an image's lock, for the Python and machine of the image.
+"""Fetches the packages of an image's lock, and builds our own.
+
+The packages are for the Python and the machine of the image.
 
 An image is built without a network, so that it can hold only the packages of its lock.
 pip checks every hash twice: here, and when the image installs the package.
@@ -13,7 +15,11 @@ import sys
 from pathlib import Path
 
 from tallyweir.services.local.embedded.state_directory import ROOT
-from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.services.local.embedded.virtual_environment import (
+    DEVELOPMENT_LOCK,
+    install,
+)
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 #: Python of the images' base, even if another version runs here.
 PYTHON_VERSION = "3.11"
@@ -59,3 +65,41 @@ def fetch_wheels(directory: Path, locks: tuple[str, ...]) -> None:
                 why="The image holds exactly the packages of its lock.",
                 fix="Check that pip can reach a package index, then start again.",
             )
+
+
+def build_wheel(directory: Path) -> Path:
+    """Build the wheel of this checkout, with the backend of the development lock.
+
+    Args:
+        directory: Emptied first.
+
+    Returns:
+        The wheel, the directory's only file.
+
+    Raises:
+        SetUpError: The development lock could not be installed.
+        ConfigurationError: ``WHEEL_NOT_BUILT``.
+    """
+    install(DEVELOPMENT_LOCK)
+    shutil.rmtree(directory, ignore_errors=True)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-I", "-m", "pip", "wheel", str(ROOT)),
+            *("--disable-pip-version-check", "--no-input", "--progress-bar=off"),
+            *("--no-deps", "--no-build-isolation", "-w", str(directory)),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        tail = "\n".join(done.stdout.strip().splitlines()[-_OUTPUT_LINES_SHOWN:])
+        raise ConfigurationError(
+            "WHEEL_NOT_BUILT",
+            saw=f"pip did not build the wheel:\n{tail}",
+            why="The images hold what the wheel installs.",
+            fix="Correct what the last lines name in pyproject.toml.",
+        )
+    (wheel,) = directory.glob("*.whl")
+    return wheel
