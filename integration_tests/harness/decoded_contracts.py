@@ -153,7 +153,7 @@ def _read(spark: SparkSession, events: _Events) -> pa.Table:
         }
         for offset, payload in enumerate(events.payloads)
     ]
-    schema = to_arrow_schema(empty_batch(spark).schema)
+    schema = to_arrow_schema(empty_batch(spark).schema, timezone="UTC")
     # From Arrow, because rows of Python would need a worker to become rows of Spark.
     raw: DataFrame = spark.createDataFrame(pa.Table.from_pylist(rows, schema))
     recipe = EventFrameRecipe(pipeline=_PIPELINE, contracts=events.contracts)

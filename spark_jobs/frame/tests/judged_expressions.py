@@ -304,7 +304,7 @@ def _judged(
         "offset": 0,
         "timestamp": _NOON,
     }
-    schema = to_arrow_schema(empty_batch(spark).schema)
+    schema = to_arrow_schema(empty_batch(spark).schema, timezone="UTC")
     records = pa.Table.from_pylist([record], schema)
     # As in ``evaluate``.
     raw = spark.createDataFrame(records).repartition(1)
