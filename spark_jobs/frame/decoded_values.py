@@ -1,7 +1,8 @@
-"""Decode payloads for the JVM, which needs an event's fields to compute with them.
+"""Decode payloads only for what Spark computes and looks up.
 
-Spark decodes a format that it can (``Format.spark_expression``). It gets the columns of
-any other format from the format's decoder, as tasks do.
+Tasks decode events themselves, by ``EventContracts.decoder``. Spark decodes a format
+that it can (``Format.spark_expression``). It gets the columns of any other format from
+the format's decoder, as tasks do.
 """
 
 from __future__ import annotations
