@@ -45,6 +45,7 @@ CONNECTORS = {
 #: Where kinds of outputs are told apart by their names or classes, and why. Everything
 #: else asks the kind or the output.
 TELL_KINDS = {
+    "schemas/pipeline/definition_json.py": "reads definitions out of the ledger",
     "services/dev/chaos/templates/sql/results.sql": "lists result tables to compare",
     "sinks/postgres/audit/checks/sql/keyed.sql": "checks functions and joins only",
     "sinks/postgres/audit/checks/sql/outbox.sql": "checks messages only",

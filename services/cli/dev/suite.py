@@ -84,8 +84,7 @@ def run_tests(
         bool, typer.Option("--unit", help="Only what is fast and needs no server.")
     ] = False,
     containers: Annotated[
-        bool,
-        typer.Option("--containers", help="Only what runs the images."),
+        bool, typer.Option("--containers", help="Only what runs the images.")
     ] = False,
     long: Annotated[bool, typer.Option("--all", help="Also what takes long.")] = False,
     matrix: Annotated[
