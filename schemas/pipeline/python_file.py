@@ -31,6 +31,11 @@ from tallyweir.sinks.protocol.errors import ConfigurationError, TallyweirError
 
 _OWN_PACKAGE = __name__.partition(".")[0]
 
+#: The modules that the file loaded last imported from its own folder, and the folder.
+#: The next file must find its own, and not those of another folder.
+_brought_modules: list[str] = []
+_brought_folders: list[str] = []
+
 
 def load_python_pipeline(path: Path) -> tuple[Pipeline, tuple[ModuleType, ...]]:
     """Run a pipeline's Python file, and check its pipeline against its contract.
@@ -45,17 +50,32 @@ def load_python_pipeline(path: Path) -> tuple[Pipeline, tuple[ModuleType, ...]]:
         PipelineError: A part of the pipeline is wrong; the error names all of them.
         ContractError: A contract of the pipeline is wrong.
     """
+    _forget_former_file()
     known = set(sys.modules)
     gathered = Gathered(path.absolute().parent)
-    with gathering(gathered.add):
-        module, pipeline = _define(path, gathered)
-        _check_contracts(pipeline, path, gathered)
+    try:
+        with gathering(gathered.add):
+            module, pipeline = _define(path, gathered)
+            _check_contracts(pipeline, path, gathered)
+    finally:
+        beside = _modules_beside(path.absolute(), known)
+        _brought_modules.extend(one.__name__ for one in beside)
     gathered.raise_if_any()
-    modules = (module, *_modules_beside(path.absolute(), known))
+    modules = (module, *beside)
     if pipeline.has_code and not pipeline.code_version:
         sources = {Path(one.__file__) for one in modules if one.__file__}
         pipeline = replace(pipeline, code_version=hash_sources(sources))
     return pipeline, modules
+
+
+def _forget_former_file() -> None:
+    for name in _brought_modules:
+        sys.modules.pop(name, None)
+    for folder in _brought_folders:
+        if folder in sys.path:
+            sys.path.remove(folder)
+    _brought_modules.clear()
+    _brought_folders.clear()
 
 
 def _define(path: Path, gathered: Gathered) -> tuple[ModuleType, Pipeline]:
@@ -114,6 +134,7 @@ def _run(path: Path) -> ModuleType:
     if folder not in sys.path:
         # Append it, so that it does not hide installed packages.
         sys.path.append(folder)
+        _brought_folders.append(folder)
     try:
         spec.loader.exec_module(module)
     except TallyweirError:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path as FilePath
 
 from tallyweir.schemas.pipeline import Pipeline
 from tallyweir.schemas.pipeline.pipeline_file import load_pipeline_and_modules
 
 
-def load_with_code(path: Path) -> Pipeline:
+def load_with_code(path: FilePath) -> Pipeline:
     """Load a pipeline, and have Spark pickle the modules of its file by value.
 
     So the workers need neither the file nor the modules beside it.

@@ -99,6 +99,8 @@ _EXACT = {
     # Otherwise Arrow converts what a function in a transform gives: a text into a
     # number, for example.
     "spark.sql.execution.pythonUDF.arrow.enabled": "false",
+    "spark.sql.execution.pythonUDTF.arrow.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "false",
     # Otherwise Spark replaces ``${…}`` in a text with a value from the environment.
     "spark.sql.variable.substitute": "false",
 }

@@ -48,11 +48,13 @@ if TYPE_CHECKING:
         Within,
         count,
         each_session,
-        load_pipeline,
         observe,
         stateful,
     )
-    from tallyweir.spark_jobs.notebook import open_slice
+    from tallyweir.spark_jobs.engine.pipeline_code import (
+        load_with_code as load_pipeline,
+    )
+    from tallyweir.spark_jobs.notebook import open_slice as open_slice
 
 __all__ = [
     "Aggregate",
@@ -93,17 +95,19 @@ __all__ = [
     "each_session",
     "load_pipeline",
     "observe",
-    "open_slice",
     "stateful",
 ]
 
+#: Where names are that the Spark side defines. ``open_slice`` is not in ``__all__``,
+#: because it needs Spark, and ``import *`` must work without.
+_IN_SPARK_JOBS = {
+    "load_pipeline": ("spark_jobs.engine.pipeline_code", "load_with_code"),
+    "open_slice": ("spark_jobs.notebook", "open_slice"),
+}
+
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in {*__all__, *_IN_SPARK_JOBS}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = (
-        "tallyweir.spark_jobs.notebook"
-        if name == "open_slice"
-        else "tallyweir.schemas.pipeline"
-    )
-    return getattr(importlib.import_module(home), name)
+    module, attribute = _IN_SPARK_JOBS.get(name, ("schemas.pipeline", name))
+    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -73,13 +72,25 @@ def test_a_module_beside_the_file_belongs_to_its_source(tmp_path: Path) -> None:
     for number in (1, 2):
         folder = tmp_path / str(number)
         folder.mkdir()
-        name = f"factors_of_{number}"
-        _write(folder, f"FACTOR = {number}\n", f"{name}.py")
-        text = f"import {name}\n{_FILE}".replace("* 2", f"* {name}.FACTOR")
+        _write(folder, f"FACTOR = {number}\n", "factors.py")
+        text = f"import factors\n{_FILE}".replace("* 2", "* factors.FACTOR")
         hashes.add(load_pipeline(_write(folder, text)).code_version)
-        # Loaded once, a module is not run again for another file of its folder.
-        assert name in sys.modules
     assert 2 == len(hashes)
+
+
+def test_each_file_imports_the_modules_of_its_own_folder(tmp_path: Path) -> None:
+    """A process may load several files, whose modules may share their names."""
+    paths = []
+    for topic in ("of_one", "of_two"):
+        folder = tmp_path / topic
+        folder.mkdir()
+        _write(folder, f"NAME = '{topic}'\n", "names.py")
+        text = f"import names\n{_FILE}".replace('"views"', "names.NAME")
+        paths.append(_write(folder, text))
+    loaded = [load_pipeline(path) for path in (*paths, *paths)]
+    assert ["of_one", "of_two"] * 2 == [pipeline.name for pipeline in loaded]
+    assert loaded[0].code_version == loaded[2].code_version
+    assert loaded[1].code_version == loaded[3].code_version
 
 
 def test_a_version_of_the_users_own_stands(tmp_path: Path) -> None:

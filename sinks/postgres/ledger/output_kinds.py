@@ -15,6 +15,7 @@ from psycopg import sql
 
 from tallyweir.sinks.postgres.server.columns import table_identifier
 from tallyweir.sinks.postgres.server.naming import revisions_table, state_table
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,5 +90,18 @@ KINDS = {kind.name: kind for kind in (APPEND, WINDOW, STATEFUL, JOIN, OUTBOX)}
 
 
 def kind_of(described: Mapping[str, Any]) -> OutputKind:
-    """Return the kind of an output that a definition or a layout describes."""
-    return KINDS[described["kind"]]
+    """Return the kind of an output that a definition or a layout describes.
+
+    Raises:
+        ConfigurationError: ``OUTPUT_KIND_UNKNOWN``.
+    """
+    name = described["kind"]
+    if name not in KINDS:
+        raise ConfigurationError(
+            "OUTPUT_KIND_UNKNOWN",
+            saw=f"The ledger has an output {described.get('table')} of kind {name}; "
+            f"this version knows {', '.join(sorted(KINDS))}.",
+            why="What is not known cannot be checked, moved or taken back.",
+            fix="Use the version of Tallyweir that the pipeline's driver has.",
+        )
+    return KINDS[name]
