@@ -102,7 +102,7 @@ def readable_field(
     writer = _known_writer(payload, writers)
     if payload is None or writer is None:
         return None
-    begun = writer.format.read_begun(payload, writer)
+    begun = writer.format.read_begun(payload, writer, until=name)
     values = {
         field.name: one.value
         for field, one in zip(writer.fields, begun.fields, strict=False)

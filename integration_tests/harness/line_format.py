@@ -113,7 +113,9 @@ class Lines(Format):
         names = (field.name for field in writer.fields)
         return dict(zip(names, (one.value for one in begun.fields), strict=True))
 
-    def read_begun(self, payload: bytes, writer: Contract) -> BegunEvent:
+    def read_begun(
+        self, payload: bytes, writer: Contract, *, until: str | None = None
+    ) -> BegunEvent:
         begun: list[BegunField] = []
         place = 0
         for field in writer.tree.fields:
@@ -125,6 +127,8 @@ class Lines(Format):
             end = place + len(text.encode()) + len(_BAR)
             begun.append(BegunField(from_byte=place, until_byte=end, value=value))
             place = end
+            if field.name == until:
+                break
         return BegunEvent(fields=tuple(begun), failed_at=None)
 
     def decoder(

@@ -43,7 +43,8 @@ class WatchedDriver(DriverProcess):
             pipeline_file,
             {
                 **os.environ,
-                "PYTHONPATH": str(_ROOT / "src"),
+                # Some programs of tests take the driver's place.
+                "PYTHONPATH": f"{_ROOT / 'src'}{os.pathsep}{_ROOT}",
                 "PYSPARK_PYTHON": sys.executable,
                 "TALLYWEIR_KAFKA_BOOTSTRAP": kafka_bootstrap,
                 "TALLYWEIR_HOME_DSN": home_dsn,

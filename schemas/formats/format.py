@@ -150,8 +150,16 @@ class Format(ABC):
         return None
 
     @abstractmethod
-    def read_begun(self, payload: bytes, writer: Contract) -> BegunEvent:
-        """Read a payload as far as it goes; bytes behind the last field are ignored."""
+    def read_begun(
+        self, payload: bytes, writer: Contract, *, until: str | None = None
+    ) -> BegunEvent:
+        """Read a payload as far as it goes; bytes behind the last field are ignored.
+
+        Args:
+            payload: The payload, which need not be an event.
+            writer: The contract that wrote it.
+            until: The last field to read; None for all.
+        """
 
     @abstractmethod
     def decoder(

@@ -126,6 +126,8 @@ def _attributes_json(part: Any) -> dict[str, Any]:  # noqa: ANN401 - any part
     written = {}
     for field in fields(part):
         value, default = getattr(part, field.name), field.default
+        # A Python file may write a list where a tuple is meant.
+        value = tuple(value) if isinstance(value, list) else value
         if field.default_factory is not MISSING:
             default = field.default_factory()
         if field.compare and (value != default or field.name in always):
@@ -139,7 +141,7 @@ def _to_json(value: Any) -> Any:  # noqa: ANN401, PLR0911 - any attribute
             return format_duration(value)
         case StrEnum():
             return value.value
-        case tuple():
+        case tuple() | list():
             return [_to_json(one) for one in value]
         case Mapping():
             return [[name, _to_json(one)] for name, one in value.items()]

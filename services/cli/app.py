@@ -56,7 +56,6 @@ COMMAND_MODULES = (
     "tallyweir.services.cli.steering.repair",
     "tallyweir.services.cli.servers.resolver",
     "tallyweir.services.cli.servers.relay",
-    "tallyweir.services.cli.dev.bench",
     "tallyweir.services.cli.dev.chaos",
     "tallyweir.services.cli.dev.chaos_templates",
     "tallyweir.services.cli.servers.kafka_access",
@@ -64,6 +63,7 @@ COMMAND_MODULES = (
 )
 #: They work on the repository, so that only a checkout has them.
 CHECKOUT_MODULES = (
+    "tallyweir.services.cli.dev.bench",
     "tallyweir.services.cli.dev.images",
     "tallyweir.services.cli.dev.sbom",
     "tallyweir.services.cli.dev.suite",

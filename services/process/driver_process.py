@@ -61,7 +61,7 @@ class DriverProcess:
         self._transcript = transcript
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, str(pipeline_file), *arguments],
+            [sys.executable, "-P", "-m", module, str(pipeline_file), *arguments],
             env={**environment, LOG_LEVEL_VARIABLE: self.log_level},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from contextlib import redirect_stdout
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,35 @@ PYTHON_ENDING = ".py"
 def describe_python_pipeline(path: Path) -> Mapping[str, Any]:
     """Return the keys of a Python pipeline file that producers and audits read.
 
-    It runs the file. What the file prints is dropped.
+    It runs the file, once in this process for each change of it. What the file prints
+    is dropped.
 
     Raises:
         ConfigurationError: ``PIPELINE_FILE_UNREADABLE``, with the file's own error.
     """
-    from tallyweir.schemas.pipeline import HeaderId, load_pipeline  # noqa: PLC0415 - takes time
+    changed_ns = path.stat().st_mtime_ns if path.exists() else 0
+    return _describe(path.absolute(), changed_ns)
+
+
+@lru_cache
+def _describe(path: Path, _changed_ns: int) -> Mapping[str, Any]:
+    # They take time to load.
+    from tallyweir.schemas.pipeline import HeaderId, load_pipeline  # noqa: PLC0415
+    from tallyweir.schemas.pipeline.functions.user_code import (  # noqa: PLC0415
+        describe_failure,
+    )
 
     try:
         with redirect_stdout(io.StringIO()):
             pipeline = load_pipeline(path)
-    except (TallyweirError, ContractError) as error:
-        told = " ".join(" ".join(describe_error(error)).split())
+    except Exception as error:
+        is_told = isinstance(error, TallyweirError | ContractError)
+        lines = (
+            describe_error(error)
+            if is_told
+            else [describe_failure(error, quote_message=True)]
+        )
+        told = " ".join(" ".join(lines).split())
         raise ConfigurationError(
             "PIPELINE_FILE_UNREADABLE",
             saw=f"{path}: {told}.",

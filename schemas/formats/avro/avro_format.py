@@ -109,11 +109,14 @@ class Avro(Format):
         except DecodeError:
             return None
 
-    def read_begun(self, payload: bytes, writer: Contract) -> BegunEvent:
+    def read_begun(
+        self, payload: bytes, writer: Contract, *, until: str | None = None
+    ) -> BegunEvent:
         position = HEADER_BYTES
         places: list[tuple[int, int]] = []
         failed_at = None
-        for walk in compile_codec(writer).walk_fields:
+        walks = compile_codec(writer).walk_fields
+        for field, walk in zip(writer.fields, walks, strict=True):
             try:
                 end = walk(payload, position)
             except MalformedError:
@@ -121,6 +124,8 @@ class Avro(Format):
                 break
             places.append((position, end))
             position = end
+            if field.name == until:
+                break
         values = _read_values(payload[HEADER_BYTES:position], writer, len(places))
         fields = tuple(
             BegunField(from_byte=begin, until_byte=end, value=values.get(field.name))

@@ -117,7 +117,8 @@ class Gathered:
     def _line(self) -> str:
         for frame, line in traceback.walk_stack(None):
             file = FilePath(frame.f_code.co_filename)
-            if file.is_relative_to(self.folder) and file.is_file():
+            is_installed = "site-packages" in file.parts
+            if file.is_relative_to(self.folder) and file.is_file() and not is_installed:
                 return f"{file.name}:{line} "
         return ""
 

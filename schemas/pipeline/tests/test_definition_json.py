@@ -188,3 +188,14 @@ def test_another_format_is_not_guessed_at() -> None:
     definition = {**pipeline_definition_json(DEPARTURES), "format": 2}
     with pytest.raises(ValueError, match="format 2, expected 1"):
         from_json(definition)
+
+
+def test_a_list_is_written_as_a_tuple_is() -> None:
+    """A Python file may have either; the definition is the same."""
+    listed = dataclasses.replace(
+        DEPARTURES,
+        outputs=list(DEPARTURES.outputs),  # type: ignore[arg-type]
+        validate=list(DEPARTURES.validate),  # type: ignore[arg-type]
+        predict=[],  # type: ignore[arg-type]
+    )
+    assert definition_hash(listed) == definition_hash(DEPARTURES)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from pathlib import PurePath
 
 import psutil
 
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
-#: Our processes are started as ``python -m`` with one of these.
+#: Our processes are started as ``python -m`` with one of these, or, where Tallyweir is
+#: installed, by a script of this name.
 _PROGRAMS = ("tallyweir.spark_jobs", "tallyweir.services.")
+_SCRIPT = "tallyweir"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,4 +78,7 @@ def _program(command: list[str]) -> str | None:
     for at, word in enumerate(command[:-1]):
         if word == "-m" and command[at + 1].startswith(_PROGRAMS):
             return " ".join(command[at + 1 :])
+    # The kernel puts the interpreter before a script.
+    if len(command) > 1 and PurePath(command[1]).name == _SCRIPT:
+        return " ".join([_SCRIPT, *command[2:]])
     return None

@@ -55,6 +55,13 @@ def test_our_processes_that_are_connected_are_named(tmp_path: Path) -> None:
             (found,) = find_clients({port})
             assert str(found) == f"process {driver} (tallyweir.spark_jobs {port})"
             assert [] == find_clients({port + 1})
+            script = tmp_path / "bin" / "tallyweir"
+            script.parent.mkdir()
+            script.write_text(_PROGRAM.replace("argv[1]", "argv[-1]"))
+            with _connected(port, str(script), "relay", directory=tmp_path) as relay:
+                assert f"process {relay} (tallyweir relay {port})" in map(
+                    str, find_clients({port})
+                )
             with pytest.raises(ConfigurationError, match=rf"SERVERS_IN_USE.*{driver}"):
                 check_unused([port])
         check_unused([port])
