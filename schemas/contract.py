@@ -180,7 +180,7 @@ def _incompatible(
         "CONTRACT_INCOMPATIBLE",
         saw=f"{contract.reference} cannot read {writer.reference}: "
         f"{'; '.join(differences)}.",
-        why="Events of the older version may still lie in the topic.",
+        why="The topic may still hold events of the older version.",
         fix=f"Change {contract.path.name} so that it reads both (defaults, "
         "aliases, wider types), or give the new event a name of its own.",
     )
@@ -229,14 +229,14 @@ def _read_file(path: Path) -> bytes:
         raise ContractError(
             "CONTRACT_MISSING",
             saw=f"{str(path)!r:.300} cannot be read ({reason}).",
-            why="Without its contract no event can be decoded.",
+            why="Events cannot be decoded without their contract.",
             fix="Correct the path, which starts at the pipeline file's folder.",
         ) from exc
     if len(content) > CONTRACT_BYTES_MAX:
         raise ContractError(
             "CONTRACT_MALFORMED",
             saw=f"{path} is larger than {CONTRACT_BYTES_MAX:,} bytes.",
-            why="No contract of events needs so many.",
+            why="A contract is never that large.",
             fix="Correct the path, or the file.",
         )
     return content
@@ -259,8 +259,10 @@ def _require_distinct_ids(contract: Contract) -> None:
                 "CONTRACT_ID_TAKEN",
                 saw=f"{contract.path.name} and {other.path.name} both have schema id "
                 f"{contract.schema_id}.",
-                why="The id in a payload could not say which of them wrote it.",
-                fix="Remove one of the files, or give one another schema_id.",
+                why=(
+                    "The id in a payload would not identify the contract that wrote it."
+                ),
+                fix="Remove one of the files, or change the schema_id of one.",
             )
 
 
@@ -276,7 +278,7 @@ def _missing_contract(reference: str) -> ContractError:
     return ContractError(
         "CONTRACT_MISSING",
         saw=f"There is no contract {reference!r:.300}.",
-        why="Without its contract no event can be decoded.",
+        why="Events cannot be decoded without their contract.",
         fix=f"{hint}, or the path of an {' or '.join(FORMATS)} file next to "
         "the pipeline file.",
     )

@@ -89,7 +89,7 @@ def raise_faults(found: Sequence[ContractError]) -> None:
     raise type(first)(
         first.code,
         saw=f"{len(faults)} problems:{''.join(lines)}\n",
-        why="A contract is used only when all of it is understood.",
+        why="A contract is used only if every part of it is valid.",
         fix="Correct each line above.",
         faults=tuple(faults),
     )

@@ -125,10 +125,12 @@ def _require_distinct_names(each: Sequence[EventContract]) -> None:
         if other is not contract:
             raise ContractError(
                 "CONTRACT_TWICE",
-                saw=f"{other.reference} and {contract.reference} have one name.",
-                why="Versions of one contract are read together, as one of them.",
-                fix="Name only the version whose fields the pipeline is to have; "
-                "contracts of other events need other names.",
+                saw=f"{other.reference} and {contract.reference} have the same name.",
+                why="All versions of a contract are read as one of them.",
+                fix=(
+                    "Name only the version whose fields the pipeline needs; "
+                    "contracts of other events need other names."
+                ),
             )
 
 
@@ -140,8 +142,11 @@ def _require_named_writers(each: Sequence[EventContract]) -> None:
                 "CONTRACTS_DIFFER",
                 saw=f"{first.reference} is in {first.path.name}, {other.reference} in "
                 f"{other.path.name}.",
-                why="Nothing in a payload would say which of them wrote it.",
-                fix="Name one contract, or several of one format with schema ids.",
+                why="A payload would not identify the contract that wrote it.",
+                fix=(
+                    "Name one contract, or several of the same format that have "
+                    "schema ids."
+                ),
             )
 
 
@@ -154,8 +159,10 @@ def _merge_writers(each: Sequence[EventContract]) -> dict[int, Contract]:
                 "CONTRACT_ID_TAKEN",
                 saw=f"{other.reference} and {writer.reference} both have schema id "
                 f"{schema_id}.",
-                why="The id in a payload could not say which of them wrote it.",
-                fix="Give one of them another schema_id.",
+                why=(
+                    "The id in a payload would not identify the contract that wrote it."
+                ),
+                fix="Change the schema_id of one of them.",
             )
     return merged
 
@@ -196,8 +203,12 @@ def _differ(
         "CONTRACTS_DIFFER",
         saw=f"{owner.reference} has the field {known.name} ({types[0]}), "
         f"{contract.reference} has {entry.name} ({types[1]}{inside}).",
-        why="Events of all contracts share one table, in which a column has one name, "
-        "whose case does not count, and one type.",
-        fix="Rename the field in a new version of one contract, with the former name "
-        "as its alias, or give both the same type.",
+        why=(
+            "Events of all contracts share one table, in which each column has one "
+            "type and one name, regardless of case."
+        ),
+        fix=(
+            "Rename the field in a new version of one contract, with the old name as "
+            "its alias, or give both fields the same type."
+        ),
     )

@@ -59,7 +59,7 @@ class CsvRows:
             if name not in self._fields:
                 _refuse_unknown(contract, name)
         if len(set(header)) != len(header):
-            raise RowError("INPUT_MALFORMED", "a column is there twice")
+            raise RowError("INPUT_MALFORMED", "a column appears twice")
         for field in contract.fields:
             if field.name not in header and not field.nullable:
                 raise RowError("INPUT_COLUMN", f"the column {field.name} is missing")

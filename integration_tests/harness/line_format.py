@@ -91,7 +91,7 @@ class Lines(Format):
             raise EncodeError(
                 "RECORD_MISFIT",
                 saw=f"A record of {contract.name}: {exc}.",
-                why="It could not be read back as it was meant.",
+                why="Readers would not get back the value that was written.",
                 fix="Correct the value.",
             ) from exc
         values = (record.get(field.name) for field in contract.fields)

@@ -153,10 +153,15 @@ def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[P
             yield Problem(
                 code="PIPELINE_UNKNOWN_COLUMN",
                 at=(key,),
-                saw=f"There is no field {column!r} in {', '.join(lacking[column])}.",
-                why="The events of every contract of the pipeline need it.",
-                fix="Choose a field that all of them have, or make a version of the "
-                "contract in which it has this name, and its own as an alias.",
+                saw=(
+                    f"The field {column!r} is missing in {', '.join(lacking[column])}."
+                ),
+                why="The pipeline needs it in the events of every contract.",
+                fix=(
+                    "Choose a field that all contracts have, or add a version of the "
+                    "contract that gives the field this name and keeps the old name "
+                    "as an alias."
+                ),
             )
 
 
@@ -194,7 +199,10 @@ def _check_shard_by(output: Output, types: Mapping[str, str]) -> Iterator[Proble
                 code="PIPELINE_UNKNOWN_COLUMN",
                 at=at,
                 saw=f"The event has no field {column!r}.",
-                why="Only a field of the event gives a row one place for ever.",
+                why=(
+                    "Only a field of the event assigns a row to the same place every "
+                    "time."
+                ),
                 fix=suggest(column, types),
             )
         elif types[column] in NESTED_TYPES:
@@ -202,6 +210,6 @@ def _check_shard_by(output: Output, types: Mapping[str, str]) -> Iterator[Proble
                 code="PIPELINE_COLUMN_TYPE",
                 at=at,
                 saw=f"The field {column!r} is of type {types[column]}.",
-                why="Rows are spread by simple values only.",
+                why="Rows can be distributed by simple values only.",
                 fix="Choose another field.",
             )

@@ -142,7 +142,7 @@ class Pipeline:
                         code="PIPELINE_DUPLICATE_NAME",
                         at=("outputs", index, key),
                         saw=f"Two outputs write the table {name!r}.",
-                        why="Their rows could not be told apart.",
+                        why="Their rows could not be distinguished.",
                         fix="Give one of them another table.",
                     )
                 taken.add(table)
@@ -152,6 +152,6 @@ class Pipeline:
                     at=("outputs", index, "topic"),
                     saw=f"The outbox sends to {output.sends_to!r}, the pipeline's "
                     "source.",
-                    why="Each message would come back as an event, for ever.",
+                    why="Each message would return as an event, in an endless loop.",
                     fix="Give the outbox another topic.",
                 )

@@ -10,7 +10,7 @@ from tallyweir.schemas.pipeline.events.deduplicate import Deduplicate
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 from tallyweir.sinks.protocol.guarantee import Guarantee
 
-_FIX = "Write guarantee: exactly_once, or leave it out, which is the same."
+_FIX = "Write guarantee: exactly_once, which is also the default."
 
 
 def check_guarantee(
@@ -24,7 +24,7 @@ def check_guarantee(
             code="PIPELINE_VALUE",
             at=("guarantee",),
             saw=f"guarantee is {guarantee!r}.",
-            why="It says what a crash may do to the results.",
+            why="The guarantee defines how a crash may affect the results.",
             fix="Use one of the members of Guarantee.",
         )
     if guarantee is not Guarantee.AT_LEAST_ONCE:
@@ -32,9 +32,11 @@ def check_guarantee(
     if deduplicate is not None:
         yield _problem(
             ("deduplicate",),
-            "The pipeline is to write at_least_once, and to drop repeats.",
-            "What a producer sends twice is there twice, like what a crash repeats: no "
-            "IDs are remembered.",
+            "The pipeline has guarantee at_least_once and drops repeats.",
+            (
+                "The pipeline remembers no IDs, so an event that a producer sends "
+                "twice, or that a crash repeats, is written twice."
+            ),
             "Write deduplicate: off (in Python, deduplicate=None), or guarantee: "
             "exactly_once.",
         )
@@ -42,15 +44,19 @@ def check_guarantee(
         at = ("outputs", index)
         if output.unrepeatable is not None:
             what, why = output.unrepeatable
-            saw = f"The pipeline is to write at_least_once, and the output {what}."
+            saw = f"The pipeline has guarantee at_least_once, and the output {what}."
             yield _problem(at, saw, why, _FIX)
         elif output.databases != (HOME,) or output.transactions > 1:
             yield _problem(
                 at,
-                "The pipeline is to write at_least_once, and the output is in another "
-                "database or in branches.",
-                "Tasks copy in parallel already, and what they copied is only sure to "
-                "be there in the database that has the offsets.",
+                (
+                    "The pipeline has guarantee at_least_once, and the output is in "
+                    "another database or in branches."
+                ),
+                (
+                    "Tasks already copy in parallel, and only the database that "
+                    "stores the offsets is certain to hold the rows that they copied."
+                ),
                 f"Leave out database, shard_by and branches. {_FIX}",
             )
 

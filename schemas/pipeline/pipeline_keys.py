@@ -86,7 +86,7 @@ class OutputKeys(Keys[Output]):
                     saw=f"The output is both {seen}."
                     if kinds
                     else f"The output is none of {', '.join(known)}.",
-                    why="Each output is one table, or one topic.",
+                    why="Each output writes one table or one topic.",
                     fix="Write - append: {table: ...} or - window: {table: ...}, a "
                     "line for each.",
                 )
@@ -107,8 +107,8 @@ def _conninfo(value: Given, info: Info) -> str:
         value,
         info.context,
         f"The connection string of {value.at[-1]!r} is not text.",
-        "libpq reads it.",
-        "Write host=... dbname=..., or nothing where the environment gives it.",
+        "libpq needs a text.",
+        "Write host=... dbname=..., or leave it empty if the environment sets it.",
     )
 
 

@@ -143,7 +143,7 @@ def _run(path: Path) -> ModuleType:
         raise ConfigurationError(
             "PIPELINE_CODE_FAILED",
             saw=f"{path.name} failed: {describe_failure(error, quote_message=True)}.",
-            why="The pipeline is what its file defines when it is run.",
+            why="Tallyweir runs the file to get the pipeline.",
             fix="Correct the file; python FILE runs it alone.",
         ) from error
     return module

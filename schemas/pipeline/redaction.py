@@ -106,7 +106,7 @@ def find_redaction_problems(
             code="PIPELINE_UNKNOWN_COLUMN",
             at=("monitor", "redact", index),
             saw=f"There is no field {name!r} to redact.",
-            why="What was meant would be shown.",
+            why="The field that was meant would stay visible.",
             fix=suggest(name, may_be),
         )
 

@@ -98,6 +98,6 @@ def _misfit(schema: dict[str, object], cause: Exception) -> EncodeError:
     return EncodeError(
         "RECORD_MISFIT",
         saw=f"A record of {schema['name']}: {saw}.",
-        why="It could not be read back as it was meant.",
+        why="Readers would not get back the value that was written.",
         fix="Correct the value, or make the field nullable in a new version.",
     )

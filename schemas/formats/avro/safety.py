@@ -90,7 +90,7 @@ def _refuse_form(at: str, saw: str) -> NoReturn:
         "CONTRACT_MALFORMED",
         at,
         saw,
-        why="That is not an Avro schema.",
+        why="The file is not a valid Avro schema.",
         fix="Correct the .avsc file (Avro specification, Schema Declaration).",
     )
 
@@ -241,7 +241,7 @@ class _SchemaParser:
         if not isinstance(name, str) or not name:
             _refuse_form(at, "a named type has no name.")
         if not isinstance(own_namespace, str):
-            _refuse_form(at, f"the namespace of {name} is no text.")
+            _refuse_form(at, f"the namespace of {name} is not a string.")
         full_name = _full_name(name, own_namespace)
         earlier = self._declared.setdefault(full_name, (schema, namespace))
         if earlier[0] is not schema:
@@ -269,7 +269,7 @@ class _SchemaParser:
                 )
                 # Spark and SQL ignore the case of column names.
                 if field.name.lower() in fields:
-                    _refuse_form(at, f"the field {field.name} is there twice.")
+                    _refuse_form(at, f"the field {field.name} is declared twice.")
                 fields[field.name.lower()] = field
         self._open.pop()
         return Record(
@@ -414,7 +414,7 @@ def _full_name(name: str, namespace: str) -> str:
 def _aliases(schema: _Json, at: str) -> tuple[str, ...]:
     aliases = schema.get("aliases", [])
     if not _is_texts(aliases):
-        _refuse_form(at, "aliases are not a list of texts.")
+        _refuse_form(at, "aliases is not a list of strings.")
     return tuple(aliases)
 
 

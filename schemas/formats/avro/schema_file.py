@@ -38,7 +38,7 @@ def _malformed(path: Path, saw: str) -> ContractError:
     return ContractError(
         "CONTRACT_MALFORMED",
         saw=f"{path} {saw}.",
-        why="That is not an Avro schema.",
+        why="The file is not a valid Avro schema.",
         fix="Correct the .avsc file (Avro specification, Schema Declaration).",
     )
 

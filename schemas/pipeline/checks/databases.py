@@ -72,8 +72,10 @@ def check_declaration(name: str, conninfo: str, at: Path) -> Iterator[Problem]:
             code="PIPELINE_RESERVED_NAME",
             at=at,
             saw=f"A database is called {HOME!r}.",
-            why="That is the home database, and the driver's environment says where "
-            "it is.",
+            why=(
+                "That name is reserved for the home database, which the driver's "
+                "environment configures."
+            ),
             fix="Choose another name, or leave the entry out.",
         )
     yield from _check_name(name, at)
@@ -83,7 +85,7 @@ def check_declaration(name: str, conninfo: str, at: Path) -> Iterator[Problem]:
             code="PIPELINE_VALUE",
             at=at,
             saw=f"The connection string of {name!r} cannot be read.",
-            why="It is neither key=value pairs nor a URI.",
+            why="It is neither a list of key=value pairs nor a URI.",
             fix="Write host=... dbname=... user=..., or postgresql://user@host/database.",
         )
         return
@@ -103,19 +105,23 @@ def check_split(
 ) -> Iterator[Problem]:
     """Find settings that leave open, or decide twice, where a row of an output goes."""
     if not databases:
-        yield _wrong("databases", "There is no database.", "Write a name.")
+        yield _wrong(
+            "databases",
+            "The list of databases is empty.",
+            "Name at least one database.",
+        )
     if len(databases) > 1 and not shard_by:
         yield Problem(
             code="PIPELINE_MISSING_KEY",
             at=("shard_by",),
             saw="The output has several databases and no shard_by.",
-            why="Nothing says which of them a row goes to.",
-            fix="Add shard_by with the columns whose values decide it.",
+            why="Nothing decides which of them a row goes to.",
+            fix="Add shard_by with the columns that decide it.",
         )
     if len(databases) == 1 and shard_by:
         yield _wrong(
             "shard_by",
-            "There is a shard_by, and one database.",
+            "The output has shard_by, but only one database.",
             "Remove it, or write a list of databases.",
         )
     if not 1 <= branches <= BRANCHES_MAX:
@@ -127,8 +133,8 @@ def check_split(
     if len(databases) > 1 and branches != 1:
         yield _wrong(
             "branches",
-            "There are branches, and several databases.",
-            "Remove branches: each of the databases has a publish transaction.",
+            "The output has branches and several databases.",
+            "Remove branches: each database already has its own publish transaction.",
         )
     for index, column in enumerate(shard_by):
         yield from check_column(column, ("shard_by", index))
@@ -141,9 +147,11 @@ def _check_name(name: str, at: Path) -> Iterator[Problem]:
             code="PIPELINE_NAME",
             at=at,
             saw=f"A database is called {name!r}.",
-            why="A name here is a small letter, then small letters, digits or _, at "
-            "most 31 in all.",
-            fix="Choose a name of that form.",
+            why=(
+                "The name must start with a lower-case letter, followed by "
+                "lower-case letters, digits or _, at most 31 characters in all."
+            ),
+            fix="Choose a name that fits.",
         )
 
 
@@ -171,6 +179,6 @@ def _wrong(key: str, saw: str, fix: str) -> Problem:
         code="PIPELINE_VALUE",
         at=(key,),
         saw=saw,
-        why="It must be clear, and said once, where each row of the output goes.",
+        why="The file must say exactly once where each row of the output goes.",
         fix=fix,
     )

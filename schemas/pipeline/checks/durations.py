@@ -23,8 +23,8 @@ def check_duration(
             code="PIPELINE_DURATION",
             at=at,
             saw=f"{at[-1]} is {duration!r}, a {type(duration).__name__}.",
-            why="In Python a duration is a timedelta.",
-            fix="Write one such as timedelta(minutes=30).",
+            why="In Python, a duration must be a timedelta.",
+            fix="Write a timedelta, such as timedelta(minutes=30).",
         )
         return
     try:

@@ -45,7 +45,10 @@ def check_pipeline_name(name: str, at: Path) -> Iterator[Problem]:
     if not _PIPELINE.fullmatch(name):
         yield _bad_name(
             f"The pipeline is called {name!r}.",
-            "a small letter, then small letters, digits, _ or -, at most 40 in all",
+            (
+                "a lower-case letter, then lower-case letters, digits, _ or -, at "
+                "most 40 in all"
+            ),
             at,
         )
 
@@ -91,8 +94,8 @@ def check_output_table(name: str, at: Path) -> Iterator[Problem]:
             code="PIPELINE_RESERVED_NAME",
             at=at,
             saw=f"The table {name!r} is in schema {schema!r}.",
-            why="Tallyweir's or Postgres' own tables are there.",
-            fix="Choose another schema, or none.",
+            why="That schema holds tables of Tallyweir or Postgres itself.",
+            fix="Choose another schema, or leave it out.",
         )
 
 
@@ -110,7 +113,7 @@ def check_stored_column(name: str, at: Path) -> Iterator[Problem]:
             code="PIPELINE_RESERVED_NAME",
             at=at,
             saw=f"The column is called {name!r}.",
-            why="Every table of Postgres has a system column of this name.",
+            why="Every Postgres table has a system column of this name.",
             fix="Choose another name: in a new version of the contract, with this one "
             "as its alias; or leave the column out of the output.",
         )
@@ -141,7 +144,7 @@ def check_distinct(names: list[str], what: str, at: Path) -> Iterator[Problem]:
                 code="PIPELINE_DUPLICATE_NAME",
                 at=at,
                 saw=f"There are two {what} called {name!r}.",
-                why="They could not be told apart; case does not count.",
+                why="They cannot be distinguished; names ignore case.",
                 fix="Rename or remove one.",
             )
         seen.add(name.casefold())
@@ -152,6 +155,6 @@ def _bad_name(saw: str, rule: str, at: Path) -> Problem:
         code="PIPELINE_NAME",
         at=at,
         saw=saw,
-        why=f"A name here is {rule}.",
-        fix="Choose a name of that form.",
+        why=f"The name must be {rule}.",
+        fix="Choose a name that fits.",
     )

@@ -77,7 +77,7 @@ class PipelineError(ConfigurationError):
                 for place, one in located
             )
             saw = f"{len(located)} problems:{''.join(lines)}\n"
-            why = "A pipeline starts only when all of it is understood."
+            why = "A pipeline starts only if every part of it is valid."
             fix = "Correct each line above."
         super().__init__(first.code, saw=saw, why=why, fix=fix)
 
@@ -160,8 +160,8 @@ def _found_in(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     try:
         found.extend(problems)
     except (AttributeError, TypeError) as error:
-        seen = f"It has a value of a wrong type ({error})."
-        why = "Each value has one type, which docs/python.md names."
+        seen = f"A value has the wrong type ({error})."
+        why = "docs/python.md lists the type of each value."
         # Problems found before are most likely the cause.
         found = found or [
             Problem(code="PIPELINE_VALUE", saw=seen, why=why, fix="Correct the value.")
@@ -197,6 +197,6 @@ def empty_value(at: Path) -> Problem:
         code="PIPELINE_VALUE",
         at=at,
         saw=f"{at[-1]} is empty.",
-        why="Without it there is nothing to do.",
+        why="The pipeline needs a value here.",
         fix="Fill it in.",
     )

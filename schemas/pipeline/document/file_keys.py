@@ -156,8 +156,8 @@ class Keys(BaseModel, Generic[Part]):
             problem = Problem(
                 code="PIPELINE_UNKNOWN_KEY",
                 at=(*at, key),
-                saw=f"There is a key {key!r}.",
-                why="Nothing would read it, so it is probably misspelt.",
+                saw=f"The key {key!r} is unknown.",
+                why="Nothing reads it; it is probably misspelt.",
                 fix=suggest(key, known),
             )
         elif error["type"] == "missing" and len(error["loc"]) == 1:
@@ -264,7 +264,7 @@ def _condition(value: Given, info: Info) -> str:
             value,
             info.context,
             f"The expression ends at {text!r}.",
-            "Between braces, YAML ends a value at a comma.",
+            "Inside braces, YAML ends a value at a comma.",
             "Put quotation marks around the whole expression.",
         )
         raise _reported(_CUT)

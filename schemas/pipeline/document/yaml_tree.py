@@ -93,7 +93,7 @@ def read_tree(path: FilePath) -> tuple[YamlMap, Report]:
         problem = Problem(
             code="PIPELINE_FILE_MISSING",
             saw=f"The file cannot be read ({exc.strerror}).",
-            why="There is no pipeline to run.",
+            why="The pipeline cannot run without its file.",
             fix="Correct the path or its permissions.",
         )
         raise PipelineError([problem], [str(path)]) from exc
@@ -151,7 +151,7 @@ def _read_map(node: MappingNode, at: Path, report: Report) -> YamlMap:
                 code=DUPLICATE_KEY,
                 at=inside,
                 saw=f"The key {name!r} is also on line {report.lines[inside]}.",
-                why="Only one of them could count.",
+                why="Only one of the two values can apply.",
                 fix="Remove one.",
             )
             report.add(problem, line)
@@ -165,7 +165,7 @@ def _syntax_error(report: Report, seen: str, line: int) -> PipelineError:
     problem = Problem(
         code="PIPELINE_SYNTAX",
         saw=f"The file cannot be read as YAML: {seen}.",
-        why="Nothing in it can be trusted until it can.",
+        why="The rest of the file cannot be checked until this is corrected.",
         fix="Correct it at this line or just above.",
     )
     return PipelineError([problem], [f"{report.file}:{line}"])

@@ -36,15 +36,17 @@ class DeadLetterLimit:
                 code="PIPELINE_LIMIT",
                 at=("share",),
                 saw=f"The share is {self.share:g}.",
-                why="It is the part of the records that may be dead letters.",
+                why=(
+                    "The share is the fraction of records that may become dead letters."
+                ),
                 fix="Write a share such as 0.05, which is one in twenty.",
             )
         if self.records < 1:
             yield Problem(
                 code="PIPELINE_LIMIT",
                 at=("records",),
-                saw=f"The limit looks at {self.records} records.",
-                why="A share of nothing says nothing.",
+                saw=f"The limit considers {self.records} records.",
+                why="A share needs at least one record.",
                 fix=f"Leave it out, or write a number such as "
                 f"{DEAD_LETTER_LIMIT_RECORDS}.",
             )

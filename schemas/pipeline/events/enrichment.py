@@ -111,7 +111,7 @@ class Enrichment:
                     code="PIPELINE_UNKNOWN_COLUMN",
                     at=("default", column),
                     saw=f"There is a default for {column!r}.",
-                    why="A default is for a column that select makes.",
+                    why="Only a column that select creates can have a default.",
                     fix=f"Write one of {', '.join(self.select)}.",
                 )
         yield from check_duration(self.refresh, ("refresh",), zero=False)
@@ -122,14 +122,14 @@ class Enrichment:
             yield from check_table(self.table, ("table",))
             yield from check_databases((self.database,), ("database",))
             if self.schema is not None:
-                yield _misplaced("schema", "A table's columns have types of their own.")
+                yield _misplaced("schema", "A table's columns already have types.")
             return
         if self.topic is None or self.table is not None:
             seen = "neither" if self.topic is None else "both"
             yield Problem(
                 code="PIPELINE_VALUE",
-                saw=f"Of table and topic the enrichment has {seen}.",
-                why="Each looks up in one place.",
+                saw=f"The enrichment has {seen} of table and topic.",
+                why="An enrichment looks up in exactly one place.",
                 fix="Write table, or topic and schema.",
             )
             return
@@ -139,11 +139,11 @@ class Enrichment:
                 code="PIPELINE_MISSING_KEY",
                 at=("schema",),
                 saw="The lookup topic has no schema.",
-                why="Its values cannot be read without.",
-                fix="Add schema with the name or file of their contract.",
+                why="Its values cannot be decoded without a schema.",
+                fix="Add schema with the name or the file of the contract.",
             )
         if self.database != HOME:
-            yield _misplaced("database", "A topic is in no database.")
+            yield _misplaced("database", "A topic does not belong to a database.")
 
 
 def _misplaced(key: str, why: str) -> Problem:

@@ -35,8 +35,11 @@ class Monitoring:
             yield Problem(
                 code="PIPELINE_LIMIT",
                 at=("samples",),
-                saw=f"{self.samples} rows are to be kept of each step.",
-                why="They travel with every batch, and are for people to look at.",
+                saw=f"The pipeline asks to keep {self.samples} rows of each step.",
+                why=(
+                    "Samples are for people to read, and they are written with every "
+                    "batch."
+                ),
                 fix=f"Write a number up to {SAMPLES_MAX}, such as 5, or leave it out.",
             )
         yield from check_distinct(list(self.redact), "redacted fields", ("redact",))

@@ -79,7 +79,10 @@ class Prediction:
                 code="PIPELINE_VALUE",
                 at=("model",),
                 saw=f"The model is {self.model!r}.",
-                why="Models are read in ONNX: other formats run code when they load.",
+                why=(
+                    "Only ONNX models are supported: other formats execute code when "
+                    "they load."
+                ),
                 fix="Export it, from scikit-learn with skl2onnx, to a file *.onnx.",
             )
         for name, given in (("inputs", self.inputs), ("columns", self.columns)):
@@ -98,7 +101,9 @@ class Prediction:
                     code="PIPELINE_VALUE",
                     at=("columns", column),
                     saw=f"The model's output is {output!r}.",
-                    why="It is a name, or a name and the index of one element.",
+                    why=(
+                        "An output is a name, optionally with the index of one element."
+                    ),
                     fix="Write label, or probabilities[1].",
                 )
         yield from check_output_column(self.version, ("version",))

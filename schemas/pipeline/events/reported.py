@@ -49,7 +49,10 @@ def _bad_figure(saw: str, kind: str) -> Problem:
         code="PIPELINE_VALUE",
         at=(kind,),
         saw=saw,
-        why="Names are lower-case letters, digits and underscores, as those of "
-        f"metrics, and each batch has all of them: {FIGURES_MAX} at most.",
+        why=(
+            "Names consist of lower-case letters, digits and underscores, like names "
+            f"of metrics. Every batch stores all figures, so {FIGURES_MAX} is the "
+            "limit."
+        ),
         fix="Correct it.",
     )

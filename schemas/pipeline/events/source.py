@@ -111,7 +111,7 @@ class Source:
                     code="PIPELINE_DUPLICATE_NAME",
                     at=at,
                     saw=f"The topic {topic!r} is listed twice.",
-                    why="Each of its events is read once.",
+                    why="Each event of a topic is read only once.",
                     fix="Remove one.",
                 )
 
@@ -124,7 +124,7 @@ class Source:
                     code="PIPELINE_DUPLICATE_NAME",
                     at=("schema", index),
                     saw=f"The contract {schema!r} is listed twice.",
-                    why="Its events are read once.",
+                    why="Listing a contract once is enough to read its events.",
                     fix="Remove one.",
                 )
 

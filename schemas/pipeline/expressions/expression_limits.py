@@ -105,14 +105,17 @@ def find_excesses(tokens: Sequence[Token]) -> Iterator[Problem]:
         yield _excess(
             f"may make a value {growth:,.0f} times as large as the event",
             f"One event could take all memory; {GROWTH_MAX} times is the limit.",
-            "Repeat or replace by less.",
+            "Repeat fewer times, or use a shorter replacement.",
         )
     doublings = _doublings(tokens)
     if doublings > DOUBLINGS_MAX:
         yield _excess(
-            f"has {doublings} nullif, regexp_substr or BETWEEN within one another",
-            f"Each doubles the time of all within it; {DOUBLINGS_MAX} is the limit.",
-            "Ask them one after the other, by CASE or AND.",
+            f"nests {doublings} calls of nullif, regexp_substr or BETWEEN",
+            (
+                "Each level doubles the time of what it contains; the limit is "
+                f"{DOUBLINGS_MAX}."
+            ),
+            "Use CASE or AND to evaluate them one after the other.",
         )
 
 
@@ -168,9 +171,9 @@ def _check_argument(call: Call, index: int, kind: Argument) -> Iterator[Problem]
         yield from _check_options(place, given)
     elif text is None and kind is not Argument.SEPARATOR:
         yield _excess(
-            f"has as {place} something that is computed",
-            "An event could choose what takes memory or time without bound.",
-            "Write the text itself, as one literal.",
+            f"computes {place}",
+            "An event could choose a value that takes unlimited memory or time.",
+            "Write the value as one literal.",
         )
     elif text is not None and kind in _PATTERNS:
         yield from _check_pattern(place, text, kind)
@@ -185,7 +188,7 @@ def _check_number(
     most = DIGITS_MAX if kind is Argument.DIGITS else LENGTH_MAX
     if number is None or abs(number) > most:
         yield _excess(
-            f"has as {place} no whole number up to {most}",
+            f"needs a whole number up to {most} as {place}",
             "It decides how much memory or time one event takes.",
             f"Write the number itself, {most} at most.",
         )
@@ -216,7 +219,7 @@ def _check_sequence(call: Call) -> Iterator[Problem]:
     yield _excess(
         f"calls sequence at character {call.start + 1} with other bounds than whole "
         f"numbers that are {LENGTH_MAX} steps apart at most",
-        "One event could ask for more elements than there is memory.",
+        "One event could ask for more elements than memory can hold.",
         "Write both bounds as numbers, or compare with the bounds instead.",
     )
 
@@ -248,7 +251,7 @@ def _check_pattern_operators(tokens: Sequence[Token]) -> Iterator[Problem]:
             text = literal_text(given)
             if text is None:
                 yield _excess(
-                    f"has as the {place} something that is computed",
+                    f"computes the {place}",
                     "An event could choose a pattern that takes hours.",
                     "Write the pattern as one literal, or use contains, startswith "
                     "or endswith.",

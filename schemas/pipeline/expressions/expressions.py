@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
 
 _DIALECT = "spark"
-_ONE_VALUE = "An expression here gives one value for one event."
+_ONE_VALUE = "An expression here must return one value for one event."
 _REPLAY = "A replay must give the same answer."
 
 # Without parentheses, these are still functions, unless a column has the name.
@@ -128,7 +128,7 @@ def inspect_expression(text: str) -> Inspection:
 
 def _find_in_tokens(text: str, tokens: list[Token]) -> Iterator[Problem]:
     if not tokens:
-        yield _unparsable(text, "there is nothing in it")
+        yield _unparsable(text, "it is empty")
     elif is_too_deep(tokens):
         yield _too_deep(text)
     else:
@@ -148,7 +148,10 @@ def check_condition(text: str | None) -> Iterator[Problem]:
         yield Problem(
             code="PIPELINE_EXPRESSION_TYPE",
             saw=f"{text!r} is a number or a text.",
-            why="A condition is true or false; Spark would choose which.",
+            why=(
+                "A condition must be true or false; Spark would guess which one is "
+                "meant."
+            ),
             fix="Compare it with something, as in … > 0 or … IS NOT NULL.",
         )
 
@@ -239,7 +242,7 @@ def find_mistyped(text: str, types: Mapping[str, str]) -> Iterator[Problem]:
         yield Problem(
             code="PIPELINE_EXPRESSION_TYPE",
             saw=f"{text!r} compares {column}, which is {kind}, with {seen}.",
-            why="Spark would convert one of them in silence, or to null.",
+            why="Spark would silently convert one of them, possibly to null.",
             fix=fix,
         )
 
@@ -255,9 +258,11 @@ def _find_structure(text: str, tokens: list[Token]) -> Iterator[Problem]:
             yield _forbidden(
                 text,
                 "has a subquery",
-                "It would be answered from whatever is there at the time; "
-                f"{_REPLAY[0].lower()}{_REPLAY[1:]}",
-                "Bring the other table in with enrich.",
+                (
+                    "Its result depends on the table's contents at the time; "
+                    f"{_REPLAY[0].lower()}{_REPLAY[1:]}"
+                ),
+                "Use enrich to read the other table.",
             )
             return
         if word == "OVER":
@@ -269,7 +274,7 @@ def _find_structure(text: str, tokens: list[Token]) -> Iterator[Problem]:
             yield _forbidden(
                 text,
                 f"has a parameter at character {tokens[position].start + 1}",
-                "Nothing would fill it in.",
+                "Nothing supplies a value for it.",
                 "Write the value itself.",
             )
             return
@@ -349,7 +354,7 @@ def _find_special_times(text: str, tree: Expr) -> Iterator[Problem]:
         ):
             yield _forbidden(
                 text,
-                f"casts {literal.name!r}, which is the time at which it runs",
+                f"casts {literal.name!r}, which Spark reads as the current time",
                 _REPLAY,
                 "Use a field of the event, or a fixed time.",
                 code="PIPELINE_FUNCTION_REFUSED",
@@ -369,9 +374,11 @@ def _find_computed_times(text: str, tree: Expr) -> Iterator[Problem]:
         ):
             yield _forbidden(
                 text,
-                "computes a time of nothing but literals",
-                "It may be one of now, today, tomorrow and yesterday, which Spark "
-                f"takes for the time at which it runs. {_REPLAY}",
+                "computes a time from literals only",
+                (
+                    "The text may be now, today, tomorrow or yesterday, which Spark "
+                    f"reads as the current time. {_REPLAY}"
+                ),
                 "Write the time itself, as in DATE '2024-05-01'.",
                 code="PIPELINE_FUNCTION_REFUSED",
             )

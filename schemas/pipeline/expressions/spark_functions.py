@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 
-_ONE_EVENT = "An expression here looks at one event and gives one value for it."
+_ONE_EVENT = "An expression here must return one value for one event."
 
 _UNREPEATABLE = """
     aes_encrypt curdate current_catalog current_database current_date current_path
@@ -149,14 +149,14 @@ _REFUSALS: dict[str, tuple[str, str, str]] = {
         ),
         (
             _AGGREGATES,
-            "looks at many events",
+            "aggregates many events",
             _ONE_EVENT,
             "Aggregate in a window output; across columns, use greatest or least.",
         ),
-        (_OVER_WINDOWS, "looks at many events", _ONE_EVENT, "Use a window output."),
+        (_OVER_WINDOWS, "aggregates many events", _ONE_EVENT, "Use a window output."),
         (
             _GENERATORS,
-            "makes several rows of one",
+            "returns several rows",
             _ONE_EVENT,
             "Use a function such as exists, filter or aggregate on the array.",
         ),
@@ -169,25 +169,28 @@ _REFUSALS: dict[str, tuple[str, str, str]] = {
         (
             _DOCUMENTS,
             "reads or writes XML",
-            "It may open files, and take memory and time without bound.",
-            "Take what is needed out of it in a transform.",
+            "It can open files and use unlimited memory and time.",
+            "Extract the values in a transform.",
         ),
         (
             _FOREIGN,
             "decodes by a schema that is not the contract's",
-            "It may open files and load classes, and take memory without bound.",
+            "It can open files, load classes and use unlimited memory.",
             "Make it a field of the contract.",
         ),
         (
             _SKETCHES,
-            "reads a structure out of bytes",
-            "Damaged ones may ask for more memory than there is.",
+            "decodes a structure from bytes",
+            "Damaged bytes may request more memory than is available.",
             "Use the aggregates of a window output.",
         ),
         (
             _NEW,
             "is new in Spark 4.2",
-            "It is not known to be exact, nor bounded in memory and time.",
+            (
+                "Tallyweir does not know yet whether it is exact and limited in "
+                "memory and time."
+            ),
             "Compute it in a transform.",
         ),
     )

@@ -78,7 +78,7 @@ def is_slow_regex(pattern: str) -> bool:
     reader = _Reader(pattern)
     power = max(map(_power, (*reader.read_all(), *reader.aside)))
     if power < len(WAYS_MAX) and reader.ways > WAYS_MAX[power]:
-        raise PatternError("has too many parts that may be there or not")
+        raise PatternError("has too many optional parts")
     return _is_slow(power)
 
 
@@ -164,7 +164,7 @@ class _Reader:
             if self._at == len(self._text):
                 return branches
             if self._take() != "|":
-                raise PatternError("has a bracket that nothing opens")
+                raise PatternError("has a closing bracket without an opening one")
 
     def _sequence(self, before: list[_Part]) -> list[_Part]:
         parts: list[_Part] = []
@@ -198,7 +198,7 @@ class _Reader:
         if char == ".":
             return [_Part(_ALL)]
         if char in "*+?{":
-            raise PatternError(f"has a {char} with nothing before it")
+            raise PatternError(f"has a {char} that follows nothing")
         return [_Part(_bit(char))]
 
     def _group(self, before: list[_Part]) -> list[_Part]:

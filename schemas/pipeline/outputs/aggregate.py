@@ -79,7 +79,10 @@ class Aggregate:
             yield Problem(
                 code="PIPELINE_AGGREGATE",
                 saw=f"The percentile of {self.column} is {self.fraction}.",
-                why="It is the share of values below, from 0 to 1.",
+                why=(
+                    "The fraction is the share of values below the percentile, from "
+                    "0 to 1."
+                ),
                 fix="Write approx_percentile(x, 0.95), for example.",
             )
 
@@ -123,7 +126,7 @@ def _read_fraction(text: str) -> float | None:
 def _unsupported(text: str) -> Problem:
     return Problem(
         code="PIPELINE_AGGREGATE",
-        saw=f"{text!r} is not one of the aggregates a window can keep.",
+        saw=f"{text!r} is not an aggregate that a window supports.",
         why="Partial results of each batch must merge into the window's row.",
         fix=f"Write one of {SUPPORTED}.",
     )

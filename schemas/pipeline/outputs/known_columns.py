@@ -64,8 +64,8 @@ def check_new(column: str, known: Iterable[str], at: Path) -> Iterator[Problem]:
         yield Problem(
             code="PIPELINE_DUPLICATE_NAME",
             at=at,
-            saw=f"A column {column!r} would be made.",
-            why="The events already have one of that name; case does not count.",
+            saw=f"The pipeline would create a column {column!r}.",
+            why="The events already have a column of that name; names ignore case.",
             fix="Choose another name.",
         )
 

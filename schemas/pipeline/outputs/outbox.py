@@ -41,7 +41,7 @@ class Outbox(InHome, Output):
     has_table: ClassVar[bool] = False
     unrepeatable: ClassVar[tuple[str, str]] = (
         "sends messages",
-        "They leave after the transaction that publishes them, once each.",
+        "The relay sends them after the transaction that publishes them, once each.",
     )
 
     topic: str
@@ -73,7 +73,7 @@ class Outbox(InHome, Output):
         yield from known.check_simple(
             self.key,
             ("key",),
-            why="A key is one simple value.",
+            why="A key must be one simple value.",
             fix="Choose another field.",
         )
 
@@ -89,7 +89,7 @@ class Outbox(InHome, Output):
                 code="PIPELINE_VALUE",
                 at=("select",),
                 saw="select is empty.",
-                why="The messages would hold nothing.",
+                why="The messages would be empty.",
                 fix="Name columns, or leave it out for all of them.",
             )
         for index, column in enumerate(self.select):

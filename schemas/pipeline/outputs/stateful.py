@@ -217,7 +217,7 @@ def _check_type(kind: str, at: Path) -> Iterator[Problem]:
             code="PIPELINE_COLUMN_TYPE",
             at=at,
             saw=f"The column's type is {kind!r}.",
-            why="Rows are written with the types that Tallyweir knows.",
+            why="Result columns can have only the types that Tallyweir supports.",
             fix=suggest(kind, RESULT_TYPES),
         )
 
@@ -227,6 +227,6 @@ def _bad_state(saw: str, at: Path) -> Problem:
         code="PIPELINE_VALUE",
         at=at,
         saw=saw,
-        why="States have names like columns, and versions count from 1.",
+        why="States are named like columns, and versions start at 1.",
         fix="Correct it.",
     )

@@ -79,7 +79,7 @@ class Window(Output):
 
     unrepeatable: ClassVar[tuple[str, str]] = (
         "aggregates windows",
-        "A batch that runs again would be counted again, and nobody could tell.",
+        "A batch that runs again would be counted again without a trace.",
     )
 
     table: str
@@ -129,9 +129,11 @@ class Window(Output):
             yield from known.check_simple(
                 column,
                 ("by", index),
-                why="Groups are made by simple values only.",
-                fix="Choose another field, or make a simple column of it in a "
-                "transform.",
+                why="Events can be grouped by simple values only.",
+                fix=(
+                    "Choose another field, or compute a simple column from it in a "
+                    "transform."
+                ),
             )
 
     def touched_columns(
@@ -164,7 +166,7 @@ class Window(Output):
                 yield Problem(
                     code="PIPELINE_UNKNOWN_COLUMN",
                     at=("shard_by", index),
-                    saw=f"by does not have {column!r}.",
+                    saw=f"by does not list {column!r}.",
                     why="All events of a group must go to one database.",
                     fix=suggest(column, self.by),
                 )

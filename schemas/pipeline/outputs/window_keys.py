@@ -69,8 +69,8 @@ def _early(value: Given, info: Info) -> EarlyPanes:
         value,
         info.context,
         seen,
-        "It says when a window that is not complete yet has a row.",
-        "Write off, batch, or every and a duration, as in every 10 seconds.",
+        "It sets when a window that is not complete yet gets a row.",
+        "Write off, batch, or every with a duration, such as every 10 seconds.",
     )
 
 
@@ -149,24 +149,24 @@ class WindowKeys(Keys[Window]):
             yield Problem(
                 code="PIPELINE_MISSING_KEY",
                 at=("fixed",),
-                saw="There is none of the keys fixed, sliding and session.",
-                why="They say which windows there are.",
+                saw="The keys fixed, sliding and session are all missing.",
+                why="One of them must define the windows.",
                 fix="Add one, such as fixed: 1 hour.",
             )
         for kind in given[1:]:
             yield Problem(
                 code="PIPELINE_VALUE",
                 at=(kind,),
-                saw=f"There are both {given[0]} and {kind}.",
-                why="An output has windows of one kind.",
-                fix="Remove one, or make two outputs.",
+                saw=f"The output has both {given[0]} and {kind}.",
+                why="An output can have windows of only one kind.",
+                fix="Remove one, or write two outputs.",
             )
         if given[:1] == ["session"] and "time_zone" in self.model_fields_set:
             yield Problem(
                 code="PIPELINE_VALUE",
                 at=("time_zone",),
-                saw="There are both session and time_zone.",
-                why="Events begin and end sessions, no clock does.",
+                saw="The output has both session and time_zone.",
+                why="Events begin and end a session; a clock does not.",
                 fix="Remove time_zone.",
             )
 

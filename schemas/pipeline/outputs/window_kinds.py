@@ -71,7 +71,7 @@ class Sliding:
                 code="PIPELINE_VALUE",
                 at=("every",),
                 saw="every is longer than size.",
-                why="Events between two windows would be in none.",
+                why="Events between two windows would not belong to any window.",
                 fix="Write a shorter every, or fixed windows.",
             )
         if self.size > WINDOWS_OF_AN_EVENT_MAX * self.every:
@@ -80,7 +80,7 @@ class Sliding:
                 at=("every",),
                 saw="An event would be in more than "
                 f"{WINDOWS_OF_AN_EVENT_MAX} windows.",
-                why="Each of them is a row.",
+                why="Each window is a row.",
                 fix="Write a longer every, or a shorter size.",
             )
         if self.time_zone != UTC and self.every < _HOUR and _HOUR % self.every:
@@ -88,8 +88,11 @@ class Sliding:
                 code="PIPELINE_VALUE",
                 at=("every",),
                 saw="every does not divide an hour.",
-                why="When the clock changes, windows would not meet the former ones.",
-                fix="Write an every that divides an hour, or leave time_zone out.",
+                why=(
+                    "After a clock change, windows would no longer align with the "
+                    "earlier ones."
+                ),
+                fix="Choose a value that divides an hour, or leave time_zone out.",
             )
 
 
@@ -118,7 +121,7 @@ def _check_time_zone(name: str) -> Iterator[Problem]:
             code="PIPELINE_VALUE",
             at=("time_zone",),
             saw=f"time_zone is {name!r}.",
-            why="It must be the name of a zone, as the IANA database has them.",
+            why="It must be the name of a zone in the IANA time zone database.",
             fix=suggest(name, sorted(known)),
         )
 

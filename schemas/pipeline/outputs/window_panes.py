@@ -46,17 +46,21 @@ def check_panes(
         yield Problem(
             code="PIPELINE_VALUE",
             at=("early",),
-            saw="There are both session and early: every.",
-            why="A session that grows or joins another takes the place of their rows, "
-            "which would be gone until it is shown.",
+            saw="The output has both session and early: every.",
+            why=(
+                "A session that grows or merges replaces its earlier rows, which "
+                "would be missing until the new row is shown."
+            ),
             fix="Write early: batch, or early: off.",
         )
     if panes is Panes.DISCARDING:
         yield Problem(
             code="PIPELINE_VALUE",
             at=("panes",),
-            saw="There are both session and panes: discarding.",
-            why="A session may join others whose panes have been shown, and nobody "
-            "could tell which panes belong to it.",
+            saw="The output has both session and panes: discarding.",
+            why=(
+                "A session may merge with others whose panes were already shown, and "
+                "a reader could not tell which panes belong to it."
+            ),
             fix="Remove panes, or use fixed or sliding windows.",
         )

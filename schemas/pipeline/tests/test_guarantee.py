@@ -71,7 +71,7 @@ def test_at_least_once_remembers_no_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "line", "words"),
     [
-        ("deduplicate: {horizon: 1 day}\n" + _APPEND, 9, "drop repeats"),
+        ("deduplicate: {horizon: 1 day}\n" + _APPEND, 9, "drops repeats"),
         (_WINDOW, 11, "aggregates windows"),
         (_OUTBOX, 10, "sends messages"),
         (_ELSEWHERE, 11, "another database"),

@@ -189,7 +189,7 @@ def test_values_of_a_wrong_type_are_mistakes_like_others(tmp_path: Path) -> None
     assert {"views.py:8 Aggregate", "views.py:18 Rule"} < told.keys()
     assert told["views.py:22 Fixed.size"].saw == "size is '1 hour', a str."
     for part in ("views.py:11 Source", "views.py:20 Window"):
-        assert "of a wrong type" in told[part].saw
+        assert "has the wrong type" in told[part].saw
 
 
 def test_a_wrong_part_goes_before_what_fails_for_it(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_a_limit_stops_early() -> None:
         (HEADER + "a,1\n", "Line 2: 2 cells under 6 columns"),
         ("id,count,att\n", "Line 1: the column 'att' is not in made_up.v1"),
         ("id,count\n", "Line 1: the column at is missing"),
-        ("id,id,count,at\n", "Line 1: a column is there twice"),
+        ("id,id,count,at\n", "Line 1: a column appears twice"),
         ("", "there is no header line"),
         (HEADER + 'a,1,"', "not CSV"),
     ],

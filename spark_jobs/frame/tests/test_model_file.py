@@ -86,7 +86,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
 
 def test_formats_that_run_code_are_refused() -> None:
     """A pickle of scikit-learn is a program."""
-    with pytest.raises(PipelineError, match="Models are read in ONNX"):
+    with pytest.raises(PipelineError, match="Only ONNX models are supported"):
         Prediction(model="m.pkl", inputs={"x": ("a",)}, columns={"p": "y"})
 
 

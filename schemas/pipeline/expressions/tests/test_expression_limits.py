@@ -84,12 +84,12 @@ def test_what_literals_bound_is_taken(text: str) -> None:
         ("round(x, n) > 0", "argument 2 of round"),
         ("levenshtein(a, b) > 3", "without a threshold"),
         ("levenshtein(a, b, n) > 3", "argument 3 of levenshtein"),
-        ("a RLIKE b", "pattern of RLIKE at character 3 something that is computed"),
+        ("a RLIKE b", "computes the pattern of RLIKE at character 3"),
         ("a REGEXP '(a+)+$'", "one that repeats a group without end"),
-        ("a RLIKE '^x' || b", "something that is computed"),
-        ("a RLIKE ('^x')", "something that is computed"),
-        ("a NOT LIKE (b)", "something that is computed"),
-        ("a LIKE ANY ('x%', b)", "something that is computed"),
+        ("a RLIKE '^x' || b", "computes the pattern"),
+        ("a RLIKE ('^x')", "computes the pattern"),
+        ("a NOT LIKE (b)", "computes the pattern"),
+        ("a LIKE ANY ('x%', b)", "computes the pattern"),
         ("a RLIKE 'x.*y.*z'", "may match the same characters"),
         ("split(a, 'x+ *x+ *x+y')[0] = 'x'", "may match the same characters"),
         ("str_to_map(a, ' +x')['k'] = 'x'", "may match the same characters"),
@@ -113,11 +113,11 @@ def test_what_literals_bound_is_taken(text: str) -> None:
         (" + ".join("a" * 3000) + " > 1", "more than 5000 words"),
         (
             f"{'nullif(' * 6}a{', 1)' * 6} = b",
-            "has 6 nullif, regexp_substr or BETWEEN within one another",
+            "nests 6 calls of nullif, regexp_substr or BETWEEN",
         ),
         (
             f"{'(' * 6}a{' BETWEEN FALSE AND TRUE)' * 6}",
-            "has 6 nullif, regexp_substr or BETWEEN within one another",
+            "nests 6 calls of nullif, regexp_substr or BETWEEN",
         ),
     ],
 )
@@ -134,7 +134,7 @@ def test_what_an_event_could_make_too_much_is_refused(text: str, seen: str) -> N
         ("from_xml(a, 'x int', map('rowValidationXSDPath', 'f')).x > 1", "XML"),
         ("xpath_int(a, 'sum(//b)') > 1", "XML"),
         ("from_avro(a, '{}', map('avroSchemaUrl', 'f')).x > 1", "by a schema"),
-        ("hll_sketch_estimate(a) > 1", "out of bytes"),
+        ("hll_sketch_estimate(a) > 1", "from bytes"),
     ],
 )
 def test_what_opens_files_or_trusts_bytes_is_refused(text: str, seen: str) -> None:

@@ -113,17 +113,17 @@ def test_no_time_is_computed_of_literals_alone(text: str) -> None:
     """
     (problem,) = inspect_expression(text).problems
     assert problem.code == "PIPELINE_FUNCTION_REFUSED"
-    assert "computes a time of nothing but literals" in problem.saw
+    assert "computes a time from literals only" in problem.saw
     assert not inspect_expression("a > cast(concat(b, 'day') AS date)").problems
 
 
 @pytest.mark.parametrize(
     ("text", "code", "seen"),
     [
-        ("max(a) > 1", "PIPELINE_FUNCTION_REFUSED", "looks at many events"),
-        ("any(a)", "PIPELINE_FUNCTION_REFUSED", "looks at many events"),
-        ("mean(a) > 1", "PIPELINE_FUNCTION_REFUSED", "looks at many events"),
-        ("row_number() = 1", "PIPELINE_FUNCTION_REFUSED", "looks at many events"),
+        ("max(a) > 1", "PIPELINE_FUNCTION_REFUSED", "aggregates many events"),
+        ("any(a)", "PIPELINE_FUNCTION_REFUSED", "aggregates many events"),
+        ("mean(a) > 1", "PIPELINE_FUNCTION_REFUSED", "aggregates many events"),
+        ("row_number() = 1", "PIPELINE_FUNCTION_REFUSED", "aggregates many events"),
         ("explode(a) = 1", "PIPELINE_FUNCTION_REFUSED", "several rows"),
         ("raise_error('x')", "PIPELINE_FUNCTION_REFUSED", "fails on purpose"),
         ("f OVER (PARTITION BY b) = 1", "PIPELINE_EXPRESSION", "window function"),
@@ -141,7 +141,7 @@ def test_no_time_is_computed_of_literals_alone(text: str) -> None:
         ("a AS b", "PIPELINE_EXPRESSION_SYNTAX", "after 'a AS'"),
         ("drop table b", "PIPELINE_EXPRESSION_SYNTAX", "after 'drop'"),
         ("a = 'x", "PIPELINE_EXPRESSION_SYNTAX", "not closed"),
-        ("  -- nothing", "PIPELINE_EXPRESSION_SYNTAX", "nothing in it"),
+        ("  -- nothing", "PIPELINE_EXPRESSION_SYNTAX", "it is empty"),
     ],
 )
 def test_what_is_not_one_value_of_one_event_is_refused(

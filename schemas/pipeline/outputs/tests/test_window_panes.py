@@ -69,7 +69,12 @@ def test_panes_are_read_and_come_back_from_the_ledger(
         ("fixed: 1 s; early: 10 seconds", 8, "PIPELINE_VALUE", "every 10 seconds"),
         ("fixed: 1 s; early: every 0 s", 8, "PIPELINE_DURATION", "zero"),
         ("fixed: 1 s; panes: discard", 8, "PIPELINE_VALUE", "Write discarding."),
-        ("session: {gap: 1 s}; early: every 1 s", 8, "PIPELINE_VALUE", "joins another"),
+        (
+            "session: {gap: 1 s}; early: every 1 s",
+            8,
+            "PIPELINE_VALUE",
+            "grows or merges",
+        ),
         ("session: {gap: 1 s}; panes: discarding", 8, "PIPELINE_VALUE", "belong to it"),
     ],
 )
