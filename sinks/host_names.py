@@ -60,8 +60,8 @@ def _read_name(text: str) -> _Name:
     if isinstance(name, str) and not _NAME.fullmatch(name):
         raise ConfigurationError(
             "PUBLIC_NAME_INVALID",
-            saw=f"A public name is {text!r}.",
-            why="It is compared with the name that requests ask for.",
+            saw=f"The public name {text!r} is invalid.",
+            why="Tallyweir compares it with the host name in each request.",
             fix="Give the name only, such as monitor.example.com: no scheme, no port.",
         )
     return name

@@ -116,7 +116,7 @@ def _read_config(environment: Mapping[str, str]) -> tuple[Path | None, dict[str,
         if not separator or key not in _KEYS:
             raise _invalid(f"{where} {_unknown(key if separator else '')}")
         if key in config:
-            raise _invalid(f"{where} gives {key} once more")
+            raise _invalid(f"{where} sets {key} a second time")
         if not value or value != value.rstrip() or _UNSAFE.search(value):
             raise _invalid(
                 f"{where}: the value of {key} is empty, ends in a blank, or has a "
@@ -159,6 +159,9 @@ def _invalid(saw: str) -> ConfigurationError:
     return ConfigurationError(
         "KAFKA_CONFIG_INVALID",
         saw=f"{saw}.",
-        why=f"The file that {KAFKA_CONFIG_VARIABLE} names says how to get into Kafka.",
+        why=(
+            f"The file that {KAFKA_CONFIG_VARIABLE} names holds the settings for "
+            "connecting to Kafka."
+        ),
         fix=f"Write lines NAME=VALUE with the names {', '.join(_KEYS)}.",
     )

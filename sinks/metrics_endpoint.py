@@ -115,7 +115,7 @@ def serve_metrics(
         raise ConfigurationError(
             "METRICS_PORT_TAKEN",
             saw=f"Cannot listen on {host}:{port}: {error.strerror or error}.",
-            why=f"{PORT_VARIABLE} and {HOST_VARIABLE} ask for it.",
+            why=f"{PORT_VARIABLE} and {HOST_VARIABLE} set this address.",
             fix="Free the port or choose another; each process needs its own.",
         ) from error
     thread = threading.Thread(
@@ -138,7 +138,7 @@ def _read_port(environment: Mapping[str, str]) -> int | None:
         raise ConfigurationError(
             "METRICS_PORT_INVALID",
             saw=f"{PORT_VARIABLE} is {text!r}.",
-            why="It must be a port; 0 takes any that is free.",
+            why="It must be a port number; 0 selects any free port.",
             fix="Correct it, or unset it to serve no metrics.",
         )
     return int(text)

@@ -65,7 +65,7 @@ def read_log_level(environment: Mapping[str, str]) -> int:
         raise ConfigurationError(
             "SETTING_INVALID",
             saw=f"{LOG_LEVEL_VARIABLE} is {text!r}.",
-            why=f"There are {', '.join(_LEVELS)}.",
-            fix="Unset it for info, or correct it.",
+            why=f"The levels are {', '.join(_LEVELS)}.",
+            fix="Correct it, or unset it to log at level info.",
         )
     return level

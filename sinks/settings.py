@@ -34,7 +34,7 @@ def read_setting(environment: Mapping[str, str], name: str) -> str | None:
         raise ConfigurationError(
             "SETTING_TWICE",
             saw=f"Both {name} and {name}{FILE_SUFFIX} are set.",
-            why="Which of the two is meant cannot be known.",
+            why="Tallyweir cannot know which of the two is meant.",
             fix="Unset one of them.",
         )
     try:
@@ -44,6 +44,6 @@ def read_setting(environment: Mapping[str, str], name: str) -> str | None:
         raise ConfigurationError(
             "SETTING_UNREADABLE",
             saw=f"{path}, which {name}{FILE_SUFFIX} names, cannot be read ({reason}).",
-            why=f"It holds the value of {name}.",
+            why=f"The file must hold the value of {name}.",
             fix="Correct the path, or let this process's user read the file.",
         ) from None

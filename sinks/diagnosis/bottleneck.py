@@ -219,8 +219,10 @@ def _candidates(times: LoopTimes, server: ServerFacts) -> Iterator[Bottleneck]:
         cause=Cause.SLOW_PYTHON,
         share=own[part],
         saw=f"The pipeline's own Python ({part}) takes {own[part]:.0%} of the time.",
-        remedy="Let it work on whole Arrow columns instead of row by row, and ask no "
-        "service in there; enrich from a table or a topic instead.",
+        remedy=(
+            "Let it process whole Arrow columns instead of single rows, and call no "
+            "service from it; enrich from a table or a topic instead."
+        ),
         part=part,
     )
     commit_s = times.commit_s()
@@ -237,8 +239,8 @@ def _candidates(times: LoopTimes, server: ServerFacts) -> Iterator[Bottleneck]:
         yield Bottleneck(
             cause=Cause.SOURCE,
             share=times.share(BETWEEN, "read"),
-            saw="It waits for events: nothing is left to read.",
-            remedy="Nothing to do; it goes as fast as events come.",
+            saw="The pipeline waits for events; it has read all of them.",
+            remedy="Nothing to do; the pipeline keeps up with its events.",
             part=BETWEEN,
         )
     overhead = (BETWEEN, "plan", SPARK, "publish_ledger")
@@ -246,10 +248,14 @@ def _candidates(times: LoopTimes, server: ServerFacts) -> Iterator[Bottleneck]:
         yield Bottleneck(
             cause=Cause.SMALL_BATCHES,
             share=times.share(*overhead),
-            saw=f"A batch has {times.rows:,.0f} events, and what every batch costs "
-            f"takes {times.share(*overhead):.0%} of the time.",
-            remedy="Raise TALLYWEIR_BATCH_OFFSETS_MAX, so that a batch takes more of "
-            "what waits.",
+            saw=(
+                f"A batch has {times.rows:,.0f} events, and the fixed cost of a batch "
+                f"takes {times.share(*overhead):.0%} of the time."
+            ),
+            remedy=(
+                "Raise TALLYWEIR_BATCH_OFFSETS_MAX, so that each batch takes more of "
+                "the waiting events."
+            ),
             part=SPARK,
         )
 
@@ -269,8 +275,10 @@ def _candidates_of_tasks(
                 share=share,
                 saw=f"One of {tasks} tasks has {busiest:.0%} of their work"
                 f"{times.hottest_told()}.",
-                remedy="Spread the hot key or the partition it is in: key by more "
-                "columns, or give producers a finer partition key.",
+                remedy=(
+                    "Distribute the hot key or its partition: key by more columns, "
+                    "or let producers use a finer partition key."
+                ),
             )
     # A laptop runs two tasks per core, so half as many partitions are enough.
     too_few = 0 < 2 * server.partitions < times.slots
@@ -278,10 +286,14 @@ def _candidates_of_tasks(
         yield Bottleneck(
             cause=Cause.FEW_PARTITIONS,
             share=in_tasks * (1 - server.partitions / times.slots),
-            saw=f"{server.partitions} partitions keep {times.slots} tasks from "
-            "working at a time.",
-            remedy="Give the topic at least as many partitions as tasks can run; they "
-            "are read without a restart.",
+            saw=(
+                f"With {server.partitions} partitions, {times.slots} tasks cannot run "
+                "at the same time."
+            ),
+            remedy=(
+                "Give the topic at least as many partitions as tasks can run; the "
+                "driver reads new partitions without a restart."
+            ),
         )
 
 

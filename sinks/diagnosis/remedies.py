@@ -9,8 +9,10 @@ REMEDY_OF_PART = {
     "spark": "Spark starts tasks and shuffles; larger batches need it less often.",
     "read": "Reading and what Spark computes take longest: more partitions and cores, "
     "or fewer lookups and expressions.",
-    "decode": "More partitions and cores share the decoding out; fewer fields in the "
-    "outputs leave some of it away.",
+    "decode": (
+        "More partitions and cores share the decoding out; fewer fields in the "
+        "outputs avoid some of it."
+    ),
     "validate": "Simplify or drop rules; each is an expression over every event.",
     "deduplicate": "Shorten deduplicate.horizon, or give the driver more memory for "
     "the catalog.",
@@ -30,8 +32,9 @@ REMEDY_OF_PART = {
     "publish_windows": "Merging windows takes longest: fewer groups in a batch, so "
     "larger windows, fewer keys, or larger batches.",
     "publish_seen_ids": "The catalog takes the IDs; a faster disk for the home helps.",
-    "publish_event_logs": "Many events are no results; see dead letters and "
-    "duplicates.",
+    "publish_event_logs": (
+        "Many events do not become results; see dead letters and duplicates."
+    ),
     "publish_keyed_state": "Changing keyed state takes longest: keep less per key.",
     "publish_lock": "Another session holds the pipeline's row; look for the resolver "
     "or a batch run.",
@@ -41,4 +44,7 @@ REMEDY_OF_PART = {
 }
 
 #: A ledger may hold measures that a newer or an older release has written.
-REMEDY_OF_UNKNOWN = "Another version has measured this part; its documents tell of it."
+REMEDY_OF_UNKNOWN = (
+    "Another version of Tallyweir measured this part; see the documentation of that "
+    "version."
+)

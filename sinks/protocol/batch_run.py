@@ -72,7 +72,7 @@ class BatchRun:
             raise ConfigurationError(
                 "RUN_NAME_INVALID",
                 saw=f"The run is called {self.name[:_NAME_SHOWN]!r}.",
-                why="The name is written to the ledger and to every row.",
+                why="The ledger and every row store the name.",
                 fix="Use up to 100 letters, digits, dots, underscores and hyphens.",
             )
 
@@ -106,11 +106,16 @@ class BatchRun:
         if recorded != self:
             raise ConfigurationError(
                 "RUN_NAME_TAKEN",
-                saw=f"Run {self.name} was published to {recorded.work}; now it is "
-                f"asked to {self.work}.",
-                why="A name is published once, so that a run that is started again "
-                "changes nothing; other work under it would be skipped silently.",
-                fix="Give the new work a run name of its own.",
+                saw=(
+                    f"Run {self.name} was published to {recorded.work}; this call "
+                    f"asks it to {self.work}."
+                ),
+                why=(
+                    "Each run name is published once, so that a repeated run changes "
+                    "nothing; different work under the same name would be skipped "
+                    "silently."
+                ),
+                fix="Give the new work its own run name.",
             )
         return True
 

@@ -201,9 +201,10 @@ def _new_rejections(
     if not fresh:
         raise FatalError(
             "REJECTION_REPEATED",
-            saw=f"{len(refused)} rows were rejected again after they had been "
-            "taken out.",
-            why="The batch would be staged for ever.",
+            saw=(
+                f"{len(refused)} rows were rejected again after they had been removed."
+            ),
+            why="The driver would restage the batch endlessly.",
             fix="Report this with the table's definition.",
         )
     return fresh

@@ -41,10 +41,14 @@ def check_epoch(own: Epoch, newest: Epoch) -> None:
         raise FencedError(
             "FENCED",
             saw=f"Epoch {newest} is claimed; this driver holds epoch {own}.",
-            why="A newer driver of the same pipeline has taken over, and two may "
-            "not publish.",
-            fix="Nothing is lost or doubled. Stop this driver for good if the other "
-            "one is meant to run.",
+            why=(
+                "A newer driver of the same pipeline has taken over, and only one "
+                "may publish."
+            ),
+            fix=(
+                "No event is lost or doubled. Stop this driver permanently if the "
+                "other one is meant to run."
+            ),
         )
     if newest < own:
         raise claim_lost(
@@ -107,8 +111,8 @@ def _compare_sequence(
     raise FatalError(
         "SEQUENCE_DISAGREES",
         saw=f"The batch was planned after batch {after}; the newest is {last}.",
-        why="It was worked out from a state that is not the pipeline's.",
-        fix="Start the driver again: it resumes from what the database holds.",
+        why="The batch was computed from a state that differs from the pipeline's.",
+        fix="Restart the driver: it resumes from what the database holds.",
     )
 
 
@@ -118,5 +122,5 @@ def claim_lost(saw: str) -> FatalError:
         "CLAIM_LOST",
         saw=saw,
         why="The home database went back in time, by a restore or a failover.",
-        fix="Start the driver again: it resumes from what the database holds.",
+        fix="Restart the driver: it resumes from what the database holds.",
     )

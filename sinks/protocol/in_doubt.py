@@ -172,7 +172,7 @@ def check_decided_is_committed(gid: GlobalId, *, marker_found: bool) -> None:
             "nor committed in its database.",
             why="Its rows are missing there: someone rolled it back by hand, or the "
             "database went back in time.",
-            fix="See what differs with tallyweir repair PIPELINE --plan.",
+            fix="Run tallyweir repair PIPELINE --plan to see what differs.",
         )
 
 
@@ -207,14 +207,14 @@ def compare_history(
             saw=saw,
             why="The branch's database went back in time, by a restore or a failover, "
             "and lacks rows that were committed.",
-            fix="See which with tallyweir repair PIPELINE --plan.",
+            fix="Run tallyweir repair PIPELINE --plan to see which.",
         )
     raise DisagreementError(
         "PARTICIPANT_AHEAD",
         saw=saw,
         why="The home database went back in time, by a restore or a failover; reading "
         "on from its offsets would write rows a second time.",
-        fix="See which with tallyweir repair PIPELINE --plan.",
+        fix="Run tallyweir repair PIPELINE --plan to see which.",
     )
 
 

@@ -66,7 +66,7 @@ def tally_keyed_votes(
             "CONSERVATION_BROKEN",
             saw=f"Attempts {attempts} voted more than once.",
             why="An event is unaccounted for; nothing of this batch was published.",
-            fix="Start the driver again, and report this if it comes back.",
+            fix="Restart the driver, and report this if it happens again.",
         )
     staged = dict(tally.staged)
     outputs = dict(tally.outputs)
@@ -84,7 +84,7 @@ def tally_keyed_votes(
                 "STAGED_ROWS_MISSING",
                 saw=f"The tasks voted for {voted} rows of {table}; staging holds "
                 f"{events}.",
-                why="A crash of the server empties staging tables.",
+                why="A crash of the server empties the staging tables.",
                 fix="Nothing to do: the batch is staged again.",
             )
     return replace(

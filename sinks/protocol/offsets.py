@@ -105,5 +105,5 @@ def compare_offsets(
         "OFFSETS_DISAGREE",
         saw=f"The batch covers {disagreeing}.",
         why="Publishing it would lose or double the events in between.",
-        fix="Start the driver again: it resumes from the offsets in Postgres.",
+        fix="Restart the driver: it resumes from the offsets in Postgres.",
     )

@@ -240,7 +240,9 @@ def _looked_again(found: DisagreementError) -> RetryableError:
     return RetryableError(
         "HISTORY_MENDED",
         saw=found.saw,
-        why="It was so in the middle of a batch. Now all that is decided is committed, "
-        "and the databases agree; or a newer driver is at work on them.",
+        why=(
+            "The databases disagreed during a batch. By now every decided branch is "
+            "committed and they agree, or a newer driver is repairing them."
+        ),
         fix="Nothing to do: the driver starts over.",
     )

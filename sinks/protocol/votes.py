@@ -260,5 +260,5 @@ def _broken(saw: str) -> FatalError:
         "CONSERVATION_BROKEN",
         saw=f"{saw}.",
         why="An event is unaccounted for; nothing of this batch was published.",
-        fix="Start the driver again, and report this if it comes back.",
+        fix="Restart the driver, and report this if it happens again.",
     )

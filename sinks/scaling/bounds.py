@@ -56,10 +56,10 @@ def parse_range(
     if least is None and most is None:
         return None
     if most is None:
-        raise _wrong(f"There is a least number of {what}, and no greatest.")
+        raise _wrong(f"The minimum number of {what} is set, but not the maximum.")
     least = min(lowest, most) if least is None else least
     if not 1 <= least <= most:
-        raise _wrong(f"{what} are to be between {least:,} and {most:,}.")
+        raise _wrong(f"The bounds of {what} are {least:,} and {most:,}.")
     return Range(least=least, most=most)
 
 
@@ -67,6 +67,9 @@ def _wrong(saw: str) -> ConfigurationError:
     return ConfigurationError(
         "SCALING_BOUNDS",
         saw=saw,
-        why="Bounds are two whole numbers from 1, and the least is not above the most.",
+        why=(
+            "Bounds are two whole numbers, at least 1; the minimum must not exceed "
+            "the maximum."
+        ),
         fix="Give both, such as --min-executors 1 --max-executors 8.",
     )

@@ -203,6 +203,6 @@ def _round_over(number: int) -> FatalError:
     return FatalError(
         "CLAIM_ROUND_OVER",
         saw=f"A task asked for its IDs in round {number}, which is over.",
-        why="Its answers would be mixed with those of the tasks that count.",
-        fix="Nothing to do: that task is no longer awaited.",
+        why="Its answers would mix with those of the current round's tasks.",
+        fix="Nothing to do: the driver no longer waits for that task.",
     )

@@ -215,9 +215,12 @@ class ClaimClient:
                 "CLAIMS_UNREACHABLE",
                 saw=f"The driver did not answer at {host}:{port} "
                 f"({type(error).__name__} {error}).",
-                why="Without it the seen IDs are unknown.",
-                fix="Nothing if the driver has ended; else let the executors reach "
-                "the driver's host at every port, as Spark itself needs it.",
+                why="Only the driver knows which IDs were seen.",
+                fix=(
+                    "If the driver has ended, nothing. Otherwise, allow the "
+                    "executors to reach every port of the driver's host; Spark needs "
+                    "that too."
+                ),
             ) from error
         return unpack_answer(message)
 

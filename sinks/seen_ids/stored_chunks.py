@@ -267,8 +267,11 @@ class LazyChunks:
                 "SEEN_IDS_GONE",
                 saw=f"Bucket {stored.bucket} of the seen-ID catalog has {len(entries)} "
                 f"of {expected} IDs that were there when its filter was read.",
-                why="The bucket has expired meanwhile, or somebody has replaced what "
-                "the pipeline had written; whether an ID was seen cannot be told.",
+                why=(
+                    "The bucket has expired meanwhile, or another process replaced "
+                    "what the pipeline had written. The driver cannot tell whether "
+                    "an ID was seen."
+                ),
                 fix="Nothing to do: the driver starts over.",
             )
         return entries
@@ -319,8 +322,8 @@ def copy_failed(directory: Path, error: OSError) -> RetryableError:
         "SEEN_ID_COPY_FAILED",
         saw=f"The copy of the seen IDs in {directory} could not be written "
         f"({error.strerror}).",
-        why="The IDs seen before cannot be looked up.",
-        fix="Make room on the disk of the driver's state directory.",
+        why="The driver cannot look up the IDs that it has seen.",
+        fix="Free space on the disk of the driver's state directory.",
     )
 
 

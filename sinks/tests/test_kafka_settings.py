@@ -67,7 +67,7 @@ def test_spark_is_given_references_instead_of_secrets(tmp_path: Path) -> None:
         ("hush-hush\n", "line 1 is not NAME=VALUE"),
         ("sasl.pasword=hush-hush", "line 1 has an unknown name like sasl.password"),
         ("hush=hush-hush", "line 1 has an unknown name"),
-        ("security.protocol=SSL\nsecurity.protocol=SSL", "once more"),
+        ("security.protocol=SSL\nsecurity.protocol=SSL", "a second time"),
         ("security.protocol=TLS", "not one of PLAINTEXT"),
         ("security.protocol=SASL_SSL", "needs sasl.mechanism"),
         ("sasl.username=u", "PLAINTEXT does not use sasl.username"),
