@@ -126,9 +126,11 @@ def test_ids_that_belong_to_sources_are_told_with_that_doubt(
     explanation = explain(connection, PIPELINE, "3-101", fake_fingerprint)
     assert [sighting.fate for sighting in explanation.sightings] == [Fate.DEAD]
     told = "\n".join(narrate(explanation, lambda _payload: None))
-    assert "it may be of another source" in told
+    assert "they may belong to another source" in told
     unknown = explain(connection, PIPELINE, "never", fake_fingerprint)
-    assert "see that --source is the event's" in "\n".join(narrate_unknown(unknown, {}))
+    assert "check that --source is the event's" in "\n".join(
+        narrate_unknown(unknown, {})
+    )
 
 
 def test_an_output_whose_condition_left_a_copy_out_is_told(

@@ -135,7 +135,7 @@ def test_what_is_refused_tells_what_was_seen_why_and_the_way_out(
     act.refused(
         "OFFSET_NOT_IN_KAFKA",
         "Kafka has 0 to 15",
-        "Choose an offset in between.",
+        "Choose an offset in that range.",
         to_offset=f"{TOPIC}:0=99",
         reason="too far",
     )

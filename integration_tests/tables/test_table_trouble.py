@@ -135,7 +135,7 @@ def test_what_cannot_work_is_refused_at_the_start_by_name(
         (
             "ALTER TABLE numbers RENAME TO gone",
             "ALTER TABLE gone RENAME TO numbers",
-            "Table numbers is not there",
+            "Table numbers does not exist",
         ),
         (
             "CREATE RULE none AS ON INSERT TO numbers DO INSTEAD NOTHING",
@@ -254,7 +254,7 @@ def test_a_schema_that_is_dropped_under_a_driver_stops_it_and_loses_nothing(
     execute(home_dsn, "DROP SCHEMA shop CASCADE")
     with pytest.raises(ConfigurationError, match="TABLE_CHANGED") as raised:
         driver.append([(2,)])
-    assert "Table shop.numbers is not there" in raised.value.saw
+    assert "Table shop.numbers does not exist" in raised.value.saw
     assert query(home_dsn, "SELECT sum(dead) FROM tallyweir.batch_partition") == [(0,)]
     with pytest.raises(ConfigurationError, match="TABLE_LOST"):
         PostgresDriver(dsn=home_dsn, layout=driver.layout)

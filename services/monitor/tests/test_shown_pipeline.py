@@ -127,7 +127,11 @@ def test_what_does_not_move_is_never_green(
     found = replace(_FOUND, last_published_at=_NOW, moved_at=moved_at)
     shown = summary_json(found, _broker(140) if lag_known else None)
     assert shown["state"] == "STALLED"
-    cause = "Timers fire, and nothing is read" if lag_known else "Kafka does not answer"
+    cause = (
+        "Timers fire, but the driver reads nothing"
+        if lag_known
+        else "Kafka does not answer"
+    )
     assert str(shown["cause"]).startswith(cause)
 
 

@@ -134,7 +134,7 @@ class AlertBook(LockedSession):
                 for row in rows
             ]
 
-        return self.run("reading what is to be told", read)
+        return self.run("reading alerts to announce", read)
 
     def note_delivered(self, told: Notification, *, again_s: float) -> None:
         """Note that a channel has taken a notification.
@@ -167,7 +167,9 @@ class AlertBook(LockedSession):
             "about": told.about.value,
             **more,
         }
-        self.run("noting what was told", lambda c: c.execute(_SQL[statement], values))
+        self.run(
+            "recording announced alerts", lambda c: c.execute(_SQL[statement], values)
+        )
 
 
 def _deliver(connection: _Connection, alert_id: UUID, channels: Sequence[str]) -> None:
@@ -179,7 +181,7 @@ def _check_one(rows: int, alert_id: UUID) -> None:
     if rows != 1:
         raise RetryableError(
             "ALERT_CHANGED",
-            saw=f"The alert {alert_id} is not as it was read.",
-            why="Somebody else has changed it meanwhile.",
-            fix="Nothing to do: the service looks again.",
+            saw=f"The alert {alert_id} has changed since it was read.",
+            why="Another process changed it at the same time.",
+            fix="Nothing to do: the service reads it again.",
         )

@@ -44,7 +44,7 @@ def read_firing(connection: Connection[TupleRow]) -> tuple[FiringAlert, ...]:
         ConfigurationError: ``LEDGER_MISSING``, or a table may not be read.
         RetryableError: The server went away.
     """
-    with snapshot(connection, doing="reading what fires"):
+    with snapshot(connection, doing="reading firing alerts"):
         try:
             rows = fetch(connection, _SQL["firing"])
         except UndefinedTable as error:

@@ -47,7 +47,7 @@ def read_pipeline_facts(
         RetryableError: The server went away.
     """
     shares: dict[str, dict[timedelta, float]] = {}
-    with snapshot(connection, doing="reading what rules ask for"):
+    with snapshot(connection, doing="reading the facts that rules need"):
         rows = fetch(connection, _SQL["pipeline_facts"])
         for span in spans:
             for row in fetch(

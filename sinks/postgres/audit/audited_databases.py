@@ -152,7 +152,9 @@ def _unreachable(name: str, error: TallyweirError) -> TallyweirError:
     return type(error)(
         error.code,
         saw=f"Database {name}: {error.saw}",
-        why="Results of the pipeline are there, and nothing can be said about them.",
-        fix="Check that its server runs, and where the pipeline file or "
-        f"{DATABASES_VARIABLE} says that it is.",
+        why="It holds results of the pipeline, which cannot be checked.",
+        fix=(
+            "Check that its server runs, and that the pipeline file or "
+            f"{DATABASES_VARIABLE} has the right connection string."
+        ),
     )

@@ -53,7 +53,7 @@ def repair_steps(found: Disagreement) -> tuple[RepairStep, ...]:
     steps += _bring_back(found) if found.behind else _take_away(found)
     steps.append(
         RepairStep(
-            text="Look again: it must find nothing, or what is left to do.",
+            text="Check again: the plan must be empty, or list what is left to do.",
             command=f"tallyweir repair {name} --plan",
         )
     )
@@ -74,10 +74,12 @@ def _bring_back(found: Disagreement) -> Iterator[RepairStep]:
     first = min(entry.at for b in behind for entry in b.only_decided)
     lost = min(entry.sequence for b in behind for entry in b.only_decided)
     yield RepairStep(
-        text=f"Either restore {databases} to a later point, at or after "
-        f"{_time(newest)}: all that is missing was prepared by then, and is committed "
-        "at the next start. If somebody rolled a branch back by hand, restore to just "
-        "before that. Home stays as it is.",
+        text=(
+            f"Either restore {databases} to a later point, at or after "
+            f"{_time(newest)}: everything that is missing was prepared by then and is "
+            "committed at the next start. If an operator rolled back a branch by "
+            "hand, restore to just before that. Home stays as it is."
+        ),
     )
     ranges = ", ".join(str(one) for one in found.missing) or "none"
     yield RepairStep(

@@ -346,5 +346,5 @@ class PostgresParticipant(PostgresPreparedBranches):
                 "PREPARE_REFUSED",
                 saw=f"Postgres answered {answer!r} to {_PREPARED} of {gid}.",
                 why="The branch is not prepared, so its batch may not be decided.",
-                fix="Look into the server's log, and report this.",
+                fix="Check the server's log, and report this.",
             )

@@ -118,9 +118,11 @@ def check_distinct(dsns: Mapping[str, str]) -> None:
             raise ConfigurationError(
                 "DATABASE_TWICE",
                 saw=f"{other} and {name} are the same database.",
-                why="Each would drop what the other one stages there.",
-                fix="Give one of them another connection string, or use one name. "
-                "For several transactions in one database there is branches: N.",
+                why="Each would drop what the other stages there.",
+                fix=(
+                    "Give one of them another connection string, or use one name. "
+                    "For several transactions in one database, use branches: N."
+                ),
             )
 
 
@@ -147,7 +149,7 @@ def check_primary(database: str, facts: ServerFacts) -> None:
         raise ConfigurationError(
             "POSTGRES_STANDBY",
             saw=f"The server of database {database} is a standby.",
-            why="It takes no writes.",
+            why="A standby does not accept writes.",
             fix="Connect to the primary: name all servers in the connection string, "
             "and target_session_attrs=read-write.",
         )
@@ -176,9 +178,15 @@ def check_slots(database: str, facts: ServerFacts, branches: int) -> None:
                 if facts.slots_of_others
                 else "."
             ),
-            why="PREPARE TRANSACTION would fail after all work of a batch is done.",
-            fix=f"ALTER SYSTEM SET max_prepared_transactions = {needed}; then restart "
-            "that server. A standby of it needs as many, and before the primary.",
+            why=(
+                "PREPARE TRANSACTION would fail at the end of a batch, after all of "
+                "its work."
+            ),
+            fix=(
+                f"ALTER SYSTEM SET max_prepared_transactions = {needed}; then restart "
+                "that server. Raise it on its standbys first; they need the same "
+                "value."
+            ),
         )
 
 
@@ -225,9 +233,15 @@ def check_pooler(
     if changes_sessions(before, others, after):
         raise ConfigurationError(
             "POOLER_TRANSACTION_MODE",
-            saw=f"Transactions of one connection to database {database} ran in several "
-            "sessions of the server: a pooler in transaction mode is in between.",
-            why="Settings, locks and staged rows of one session would reach another.",
+            saw=(
+                f"Transactions of one connection to database {database} ran in "
+                "several sessions of the server: a pooler in transaction mode sits "
+                "in between."
+            ),
+            why=(
+                "Settings, locks and staged rows would leak from one session to "
+                "another."
+            ),
             fix="Connect to the server itself, or to a pool with pool_mode=session.",
         )
 

@@ -250,9 +250,12 @@ class PrepareTrial:
             "PREPARE_REFUSED",
             saw="Postgres does not prepare a transaction that writes to table "
             f"{self._table} in database {self._database}: {cause.message_primary}.",
-            why="A trigger or default of the table does what no prepared transaction "
-            "may: NOTIFY, LISTEN, a temporary table, a cursor WITH HOLD, or a session "
-            "lock. Every batch would fail like this.",
+            why=(
+                "A trigger or default of the table does something that a prepared "
+                "transaction must not do: NOTIFY, LISTEN, a temporary table, a "
+                "cursor WITH HOLD, or a session lock. Every batch would fail like "
+                "this."
+            ),
             fix=rf"Find it with \d {self._table} in psql, and drop or change it. An "
             "output in the home database may keep it: nothing is prepared there.",
         )
@@ -267,6 +270,6 @@ class PrepareTrial:
             "POSTGRES_PERMISSION",
             saw=f"The role {role} may not {privileges} on table {table} in database "
             f"{self._database}.",
-            why="The pipeline cannot work like this.",
+            why="The pipeline needs these privileges.",
             fix=f"GRANT {privileges} ON {table} TO {role};",
         )

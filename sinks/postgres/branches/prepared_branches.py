@@ -159,6 +159,6 @@ def _busy(gid: GlobalId, database: str) -> RetryableError:
     return RetryableError(
         "BRANCH_BUSY",
         saw=f"{gid} in {database} is being finished by another session.",
-        why="Two may not finish one branch.",
-        fix="Nothing to do: it is tried again.",
+        why="Only one session may finish a branch.",
+        fix="Nothing to do: the resolver tries again.",
     )

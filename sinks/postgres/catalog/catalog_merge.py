@@ -196,9 +196,12 @@ class _Merge:
         except OSError as error:
             raise RetryableError(
                 "MERGE_FAILED",
-                saw=f"What is merged could not be written ({error.strerror}).",
-                why="The catalog stays as it is; who starts reads more of it.",
-                fix="Make room for temporary files (TMPDIR), 32 bytes an ID.",
+                saw=f"The merged IDs could not be written ({error.strerror}).",
+                why=(
+                    "The catalog is unchanged, but a starting driver has more of it "
+                    "to read."
+                ),
+                fix="Free space for temporary files (TMPDIR): 32 bytes per ID.",
             ) from error
         with making(MergePoint.RUNS_REPLACED):
             self._replace(len(rows), chunks)
@@ -331,8 +334,10 @@ def _pages(rows: list[_Row]) -> Iterator[list[_Row]]:
 def _overtaken(bucket: int) -> RetryableError:
     return RetryableError(
         "MERGE_OVERTAKEN",
-        saw=f"Bucket {bucket} has changed while it was merged.",
-        why="It has expired, or a batch run has replaced all that was before it; what "
-        "was merged is not what is there.",
-        fix="Nothing to do: nothing was changed, and the next round looks again.",
+        saw=f"Bucket {bucket} changed while it was merged.",
+        why=(
+            "The bucket expired, or a batch run replaced its contents, so the merged "
+            "copy is out of date."
+        ),
+        fix="Nothing to do: nothing was changed, and the next round tries again.",
     )

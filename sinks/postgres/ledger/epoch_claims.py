@@ -186,9 +186,11 @@ def check_not_paused(connection: Connection[TupleRow], pipeline: str) -> None:
         raise RetryableError(
             "PAUSED",
             saw=f"The pipeline is {lasting.told()}.",
-            why="Nothing of it is published until it goes on.",
-            fix=f"tallyweir resume {pipeline}, when its time has come; a driver that "
-            "runs waits for it.",
+            why="It publishes nothing until it is resumed.",
+            fix=(
+                f"Run tallyweir resume {pipeline} when it may continue; a running "
+                "driver waits for that."
+            ),
         )
 
 

@@ -60,8 +60,14 @@ def check_not_discarded(connection: Connection[TupleRow], pipeline: str) -> None
         f"batches of {committed} committed events"
         + (f", in the shadow of {front}" if front else "")
         + f": {reason}.",
-        why="Nothing of it is left, and its file names the tables that readers know: "
-        "by that name it would read its topic from the start into them.",
-        fix="Leave it ended; give its file another name and tables of its own; or fork "
-        f"it again: tallyweir fork {front or 'PIPELINE'} {pipeline} --reason TEXT.",
+        why=(
+            "Its tables and state are gone, and its file names the tables that "
+            "readers use: under that name it would read its topic from the start "
+            "into them."
+        ),
+        fix=(
+            "Leave it discarded; or give its file another name and its own tables; "
+            f"or fork it again: tallyweir fork {front or 'PIPELINE'} {pipeline} "
+            "--reason TEXT."
+        ),
     )

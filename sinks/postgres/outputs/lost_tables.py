@@ -97,8 +97,10 @@ def check_not_lost(
             raise ConfigurationError(
                 "TABLE_LOST",
                 saw=lost.told(),
-                why="Recreated or filled further, it would look as if nothing were "
-                "missing.",
+                why=(
+                    "If the driver recreated it or added rows, the loss would go "
+                    "unnoticed."
+                ),
                 fix="Restore it from a backup; or compute what it held: tallyweir "
                 f"verify {pipeline} --replay; or accept the loss: tallyweir "
                 f"accept-loss {pipeline} {output.table} --reason TEXT.",
@@ -156,7 +158,7 @@ def check_not_lost_beside(
                 saw=f"Table {qualified(output.table)} does not exist in database "
                 f"{connection.info.dbname}; by the ledger {batches} batches brought "
                 f"{rows} rows into this output that should be there.",
-                why="Recreated, it would look as if nothing were missing.",
+                why="If the driver recreated it, the loss would go unnoticed.",
                 fix="Restore it from a backup; or, if it is in this database only, "
                 f"accept the loss: tallyweir accept-loss {layout.pipeline} "
                 f"{output.table} --reason TEXT; or give the output another table.",

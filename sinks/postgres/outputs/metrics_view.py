@@ -47,9 +47,11 @@ def create_metrics_view(
     ) as error:
         raise ConfigurationError(
             "TABLE_DIFFERS",
-            saw=f"{view} exists and is no view of metrics: "
-            f"{error.diag.message_primary}.",
-            why=f"The metrics of {output.table} are to be a view of that name.",
+            saw=(
+                f"{view} exists and is not a view of metrics: "
+                f"{error.diag.message_primary}."
+            ),
+            why=f"The metrics of {output.table} need a view of that name.",
             fix="Drop it, or name another view.",
         ) from error
 
@@ -67,7 +69,7 @@ def _statement(
         raise ConfigurationError(
             "METRICS_EMPTY",
             saw=f"No aggregate of {output.table} is a number.",
-            why=f"The view {view} has a row for each that is.",
+            why=f"The view {view} has a row for each numeric aggregate.",
             fix="Leave metrics out, or add an aggregate such as count(*).",
         )
     dimensions = [

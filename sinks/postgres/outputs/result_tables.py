@@ -126,8 +126,10 @@ def _table_unfit(table: str, error: psycopg.Error) -> ConfigurationError:
         "TABLE_UNFIT",
         saw=f"Postgres answered {error.sqlstate} about table {qualified(table)}: "
         f"{error.diag.message_primary}.",
-        why="The pipeline cannot make the table, or not write it as it is.",
-        fix="Change the table or the names in the pipeline file, as the answer says.",
+        why="The pipeline cannot create the table, or cannot write to it as it is.",
+        fix=(
+            "Change the table, or the names in the pipeline file, as the message says."
+        ),
     )
 
 
@@ -194,7 +196,7 @@ def _check(
 
 def _described(found: list[tuple[str, str, bool]]) -> str:
     if not found:
-        return "is not there"
+        return "does not exist"
     return f"exists with ({', '.join(f'{name} {kind}' for name, kind, _ in found)})"
 
 
@@ -206,8 +208,10 @@ def _check_exact(
         raise ConfigurationError(
             "TABLE_TYPES_DIFFER",
             saw=f"In table {table}, {'; '.join(unfit)}.",
-            why="The column would round, cut or pad values, and no single one can be "
-            "refused."
+            why=(
+                "The column would round, truncate or pad values, and the pipeline "
+                "cannot refuse single values."
+            )
             if not per_value
             else "The column would change nearly every value.",
             fix="Give the columns the types that the pipeline writes: "
@@ -227,8 +231,8 @@ def _difference(
         return f"The table has no column {', '.join(missing)}."
     if demanding:
         return (
-            f"The table demands {', '.join(demanding)}, which the pipeline does "
-            "not fill."
+            f"The table requires values for {', '.join(demanding)}, which the "
+            "pipeline does not write."
         )
     return f"The types do not fit: {unassignable}."
 

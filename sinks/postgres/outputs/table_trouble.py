@@ -85,11 +85,12 @@ def check_unchanged(connection: _Connection, outputs: Sequence[Output]) -> None:
     except ConfigurationError as changed:
         raise ConfigurationError(
             "TABLE_CHANGED",
-            saw=f"Somebody has changed a table while the driver writes to it. "
-            f"{changed.saw}",
+            saw=(
+                f"A table was changed while the driver was writing to it. {changed.saw}"
+            ),
             why=f"{changed.why} Nothing of the batch is published, and no event has "
             "become a dead letter.",
-            fix=f"{changed.fix} Then start the driver again.",
+            fix=f"{changed.fix} Then restart the driver.",
         ) from changed
     finally:
         abandon(connection)
@@ -112,6 +113,9 @@ def _find_lock(
         saw=f"Table {table} was locked for 30 s while {doing}: {whose} has a {mode} "
         f"in a transaction since {since}" + (f", last with: {query}" if query else ""),
         why="The pipeline writes to the table, so it waits.",
-        fix="Nothing, if that ends by itself: the driver goes on then. Else end it"
+        fix=(
+            "If that transaction ends by itself, nothing: the driver then continues. "
+            "Otherwise end it"
+        )
         + (f", or SELECT pg_terminate_backend({pid});" if pid else "."),
     )

@@ -89,7 +89,7 @@ class VotedRows:
                 "STAGED_ROWS_MISSING",
                 saw=f"The tasks voted for {voted} rows of {staged}; staging holds "
                 f"{rows}.",
-                why="A crash of the server empties staging tables.",
+                why="A crash of the server empties the staging tables.",
                 fix="Nothing to do: the batch is staged again.",
             )
 

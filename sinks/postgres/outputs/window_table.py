@@ -137,7 +137,7 @@ class WindowTable(WindowColumns):
             raise ConfigurationError(
                 "TABLE_NAME_TOO_LONG",
                 saw=f"The window table {self.table} keeps revisions.",
-                why="The name of its revisions table would pass 63 bytes.",
+                why="The name of its revisions table would exceed 63 bytes.",
                 fix=f"Name it with at most {_REVISED_NAME_BYTES_MAX} bytes.",
             )
         create_or_check(connection, revisions_table(self.table), self.revision_columns)
@@ -159,8 +159,10 @@ class WindowTable(WindowColumns):
         if {column.name for column in self.staging_columns} != {n for n, *_ in found}:
             raise ConfigurationError(
                 "WINDOW_CHANGED",
-                saw=f"The open windows of {self.table} were kept by another "
-                "definition of its keys or aggregates.",
+                saw=(
+                    f"The open windows of {self.table} belong to another definition "
+                    "of its keys or aggregates."
+                ),
                 why="Their partial results cannot be continued.",
                 fix="Give the changed output another table, or the pipeline another "
                 "name.",

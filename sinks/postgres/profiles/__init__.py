@@ -113,7 +113,7 @@ def read_flame_graph(
         raise ConfigurationError(
             "FLAME_GRAPH_UNKNOWN",
             saw=f"Pipeline {pipeline} has no profile {profile_id}.",
-            why=f"The newest {KEPT} of each kind are kept.",
+            why=f"Only the newest {KEPT} profiles of each kind are kept.",
             fix=f"Take a new one: tallyweir profile {pipeline}.",
         )
     return str(rows[0]["svg"])

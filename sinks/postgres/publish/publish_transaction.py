@@ -227,10 +227,13 @@ class PostgresPublishTransaction:
             self._connection.close()
             raise OutcomeUnknownError(
                 "COMMIT_UNKNOWN",
-                saw="No certain answer to the COMMIT of a batch: "
+                saw="The outcome of a batch's COMMIT is unknown: "
                 + " ".join(str(error).split()),
                 why="The batch may be in the tables or not.",
-                fix="Nothing to do: the offsets in Postgres tell, and are read next.",
+                fix=(
+                    "Nothing to do: the driver reads the offsets in Postgres next, "
+                    "which show the outcome."
+                ),
             ) from error
         except psycopg.Error as error:
             self._connection.close()

@@ -248,8 +248,8 @@ class RelayFeed(LockedSession):
                     "RELAY_CURSOR_MOVED",
                     saw=f"The cursor of {pipeline}'s {stream} stream is not at "
                     f"{after}, or its messages are not those that were sent.",
-                    why="Somebody else has changed them meanwhile.",
-                    fix="Nothing to do: the relay goes on from where it is now.",
+                    why="Another process changed them at the same time.",
+                    fix="Nothing to do: the relay continues from the new position.",
                 )
 
         self.run("moving the relay's cursor", move)

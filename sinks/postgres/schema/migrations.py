@@ -118,10 +118,14 @@ def check_encoding(connection: Connection[TupleRow]) -> str:
         raise ConfigurationError(
             "DATABASE_ENCODING",
             saw=f"Database {name} has the encoding {encoding}.",
-            why="Events hold any character of Unicode, and what the database cannot "
-            "hold would be refused row by row.",
-            fix="Create it again in UTF-8: CREATE DATABASE ... ENCODING 'UTF8' "
-            "TEMPLATE template0.",
+            why=(
+                "Events may contain any Unicode character, and the database would "
+                "refuse each row that it cannot encode."
+            ),
+            fix=(
+                "Recreate it in UTF-8: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE "
+                "template0."
+            ),
         )
     return encoding
 
@@ -150,9 +154,11 @@ def _check_may_migrate(
             "MIGRATION_NEEDED",
             saw=f"Schema {schema} of database {database} lacks {', '.join(missing)}, "
             f"and role {role} may not change it.",
-            why="This version reads and writes what they make.",
-            fix="Run tallyweir migrate --roles with the connection strings of the "
-            "schema's owner, then start this again.",
+            why="This version needs the tables that these migrations create.",
+            fix=(
+                "Run tallyweir migrate --roles with the connection strings of the "
+                "schema's owner, then run this again."
+            ),
         )
 
 

@@ -74,9 +74,11 @@ def _create_missing(connection: Connection[TupleRow]) -> None:
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigurationError(
             "ROLES_MISSING",
-            saw=f"There is no role {', '.join(missing)}, and {connection.info.user} "
-            "may not make roles.",
-            why="Privileges are granted to them.",
+            saw=(
+                f"There is no role {', '.join(missing)}, and {connection.info.user} "
+                "may not create roles."
+            ),
+            why="This command grants privileges to these roles.",
             fix="As an administrator: "
             + " ".join(f"CREATE ROLE {name} NOLOGIN;" for name in missing)
             + f" GRANT {PUBLISHER} TO {connection.info.user};",
@@ -94,9 +96,13 @@ def _join_publisher(connection: Connection[TupleRow]) -> None:
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigurationError(
             "ROLES_NOT_GRANTED",
-            saw=f"{role} is no member of {PUBLISHER}, and may not become one by "
-            "itself.",
-            why="It lets the monitor read the tables that publishers will make.",
+            saw=(
+                f"{role} is not a member of {PUBLISHER}, and may not grant itself "
+                "membership."
+            ),
+            why=(
+                "Membership lets the monitor read tables that publishers create later."
+            ),
             fix=f"As an administrator: GRANT {PUBLISHER} TO {role};",
         ) from error
 
@@ -105,6 +111,6 @@ def _not_granted(database: str, saw: str) -> ConfigurationError:
     return ConfigurationError(
         "ROLES_NOT_GRANTED",
         saw=f"In database {database}: {saw}.",
-        why="A driver makes its staging schemas and its result tables itself.",
-        fix="Run this as the owner of the database, or let that one grant it.",
+        why="A driver creates its staging schemas and its result tables itself.",
+        fix="Run this as the owner of the database, or ask the owner to grant it.",
     )

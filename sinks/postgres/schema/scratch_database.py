@@ -78,10 +78,14 @@ class ScratchDatabase:
             role = self._server.info.user
             raise ConfigurationError(
                 "SCRATCH_NOT_ALLOWED",
-                saw=f"Role {role} may not make databases on {self._server.info.host}.",
-                why="The work is done in a database that is dropped afterwards.",
-                fix=f"As a superuser: ALTER ROLE {role} CREATEDB; or let "
-                "TALLYWEIR_SCRATCH_DSN name a server and a role that may.",
+                saw=(
+                    f"Role {role} may not create databases on {self._server.info.host}."
+                ),
+                why="This command works in a database that it drops afterwards.",
+                fix=(
+                    f"As a superuser: ALTER ROLE {role} CREATEDB; or set "
+                    "TALLYWEIR_SCRATCH_DSN to a server and a role that may."
+                ),
             ) from error
 
     def _execute(self, statement: str) -> None:

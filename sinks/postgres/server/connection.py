@@ -112,10 +112,14 @@ def pin(
         raise ConfigurationError(
             "POSTGRES_SETTING",
             saw=f"Postgres answered: {error.diag.message_primary}.",
-            why="It is set to a value with which triggers or damaged pages are passed "
-            "over, and this role may not set it back.",
-            fix="Have a superuser take it back, by ALTER DATABASE or ALTER ROLE ... "
-            "RESET, or in postgresql.conf.",
+            why=(
+                "The setting's value skips triggers or ignores damaged pages, and "
+                "this role may not reset it."
+            ),
+            fix=(
+                "Ask a superuser to reset it with ALTER DATABASE ... RESET, ALTER "
+                "ROLE ... RESET, or in postgresql.conf."
+            ),
         ) from error
 
 

@@ -67,8 +67,8 @@ def _read_variable(text: str) -> dict[str, str]:
     for name, conninfo in given.items():
         if not isinstance(conninfo, str) or not conninfo:
             raise _malformed(
-                f"{DATABASES_VARIABLE} gives {name!r} something else than text, or "
-                "an empty one."
+                f"{DATABASES_VARIABLE} gives {name!r} an empty text, or a value that "
+                "is not text."
             )
     return given
 
@@ -85,9 +85,9 @@ def _without_repeats(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
 def _check(name: str, conninfo: str) -> None:
     if name == HOME or not _NAME.fullmatch(name):
         raise _malformed(
-            f"{DATABASES_VARIABLE} has the name {name!r}; a name is a small letter, "
-            f"then small letters, digits or _, at most 31 in all, and not {HOME!r}, "
-            "whose place is in TALLYWEIR_HOME_DSN."
+            f"{DATABASES_VARIABLE} has the name {name!r}; a name is a lower-case "
+            "letter, then lower-case letters, digits or _, at most 31 in all, and "
+            f"not {HOME!r}, which TALLYWEIR_HOME_DSN configures."
         )
     try:
         conninfo_to_dict(conninfo)
@@ -114,7 +114,7 @@ def _unknown(name: str, known: list[str]) -> ConfigurationError:
         "DATABASE_UNKNOWN",
         saw=f"The pipeline names the database {name!r}; known are "
         f"{', '.join([HOME, *known])}.",
-        why="Nothing says where it is.",
+        why="No setting says where that database is.",
         fix=f"Write {nearest[0]}."
         if nearest
         else f"Add {name!r} to {DATABASES_VARIABLE}, or to databases in the pipeline "

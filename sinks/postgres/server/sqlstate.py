@@ -32,7 +32,10 @@ _CONFIGURATION = {
     "3D": ("POSTGRES_DATABASE_MISSING", "Create the database, or correct the DSN."),
     "3F": (
         "POSTGRES_SCHEMA_MISSING",
-        "Create it, with the right to make tables there, or correct the table's name.",
+        (
+            "Create it, with the privilege to create tables there, or correct the "
+            "table's name."
+        ),
     ),
     "42501": ("POSTGRES_PERMISSION", "Grant the privilege to the pipeline's role."),
 }
@@ -72,7 +75,10 @@ def translate(error: psycopg.Error, *, doing: str) -> TallyweirError:
     for prefix, (code, fix) in _CONFIGURATION.items():
         if state.startswith(prefix):
             return ConfigurationError(
-                code, saw=saw, why="The pipeline cannot work like this.", fix=fix
+                code,
+                saw=saw,
+                why="The pipeline cannot run until this is corrected.",
+                fix=fix,
             )
     if (told := _of_words(state, saw, message)) is not None:
         return told
@@ -80,7 +86,10 @@ def translate(error: psycopg.Error, *, doing: str) -> TallyweirError:
         return RetryableError(
             "POSTGRES_UNREACHABLE",
             saw=saw,
-            why="No batch is published while one of its databases is away.",
+            why=(
+                "The driver publishes no batch while one of its databases is "
+                "unreachable."
+            ),
             fix="Check that the server runs, and that TALLYWEIR_HOME_DSN, "
             "TALLYWEIR_DATABASES or the pipeline's databases name it.",
         )
@@ -88,21 +97,21 @@ def translate(error: psycopg.Error, *, doing: str) -> TallyweirError:
         return RetryableError(
             "PIPELINE_GONE",
             saw=f"A pipeline was discarded while {doing}.",
-            why="What was to be written is about nothing any more.",
-            fix="Nothing to do: it is gone when you look again.",
+            why="The rows to be written belong to a pipeline that no longer exists.",
+            fix="Nothing to do: the pipeline no longer appears.",
         )
     if _matches(state, _RETRYABLE):
         return RetryableError(
             "POSTGRES_UNAVAILABLE",
             saw=saw,
             why="The server cannot serve the request for now.",
-            fix="Wait for the server, or look into its log.",
+            fix="Wait for the server, or check its log.",
         )
     return FatalError(
         "POSTGRES_REFUSED",
         saw=saw,
         why="The statement should not fail; nothing was published.",
-        fix="Look into the server's log, and report this if it names no cause.",
+        fix="Check the server's log, and report this if the log names no cause.",
     )
 
 
@@ -121,8 +130,8 @@ def _unstorable(saw: str) -> ConfigurationError:
     return ConfigurationError(
         "TEXT_UNSTORABLE",
         saw=saw,
-        why="Postgres holds no NUL and nothing that is not Unicode.",
-        fix="Leave such characters out of the name or the reason.",
+        why="Postgres cannot store NUL, or text that is not Unicode.",
+        fix="Remove such characters from the name or the reason.",
     )
 
 
@@ -146,10 +155,14 @@ def _of_words(state: str, saw: str, message: str) -> TallyweirError | None:
         return RetryableError(
             "POSTGRES_CONNECTIONS",
             saw=saw,
-            why="The server, or a limit of the role or the database, takes no more "
-            "sessions.",
-            fix="End sessions that are not needed (pg_stat_activity), or raise "
-            "max_connections or the CONNECTION LIMIT that it names.",
+            why=(
+                "The server, or a limit on the role or the database, allows no more "
+                "sessions."
+            ),
+            fix=(
+                "End idle sessions (pg_stat_activity), or raise max_connections or "
+                "the CONNECTION LIMIT of the role or database."
+            ),
         )
     if state:
         return None
@@ -168,8 +181,10 @@ def _of_words(state: str, saw: str, message: str) -> TallyweirError | None:
             "POSTGRES_LOGIN_REFUSED",
             saw=saw,
             why="The pipeline needs each of its databases.",
-            fix="Correct host, user, password and database where it is named: in "
-            "TALLYWEIR_HOME_DSN, TALLYWEIR_DATABASES or the pipeline's databases.",
+            fix=(
+                "Correct host, user, password and database where they are set: in "
+                "TALLYWEIR_HOME_DSN, TALLYWEIR_DATABASES or the pipeline's databases."
+            ),
         )
     if any(
         words in message
@@ -182,7 +197,7 @@ def _of_words(state: str, saw: str, message: str) -> TallyweirError | None:
         return ConfigurationError(
             "POSTGRES_SETTING",
             saw=saw,
-            why="The server opens no session with this setting.",
+            why="The server refuses sessions with this setting.",
             fix="Correct it where it is set: in the connection string's options, a "
             "service file, PGOPTIONS, PGTZ, PGDATESTYLE or PGGEQO.",
         )

@@ -71,11 +71,13 @@ def accept_loss(
         if lost is None:
             raise ConfigurationError(
                 "NO_LOSS",
-                saw=f"Pipeline {pipeline.name} misses no table {table}.",
-                why="Rows that are there are not given up, and what a table lacks of "
-                "them verify tells; nor is a part of an output that is in several "
-                "databases.",
-                fix="Name a table that a start of the driver says is gone.",
+                saw=f"Pipeline {pipeline.name} has not lost a table {table}.",
+                why=(
+                    "Only a lost table of an output in a single database can be "
+                    "accepted as lost. Run tallyweir verify to find rows that an "
+                    "existing table lacks."
+                ),
+                fix="Name a table that the driver reports as lost when it starts.",
             )
         accept_lost(
             connection,

@@ -157,11 +157,15 @@ def hold_snapshots(connection: Connection[TupleRow], pipeline: str) -> None:
     except LockNotAvailable as error:
         raise RetryableError(
             "SNAPSHOT_AT_WORK",
-            saw=f"A snapshot of pipeline {pipeline} is being taken, or another act "
-            "on it is at work.",
-            why="The act would not see that snapshot, which would then describe a "
-            "state that is gone.",
-            fix="Wait until it has ended, then call again.",
+            saw=(
+                f"A snapshot of pipeline {pipeline} is being taken, or another act on "
+                "it is running."
+            ),
+            why=(
+                "The act would not see that snapshot, which would then describe an "
+                "outdated state."
+            ),
+            fix="Wait until it has ended, then try again.",
         ) from error
 
 
@@ -175,8 +179,8 @@ def check_reason(reason: str) -> None:
         raise ConfigurationError(
             "REASON_MISSING",
             saw="The reason is blank.",
-            why="Somebody else will find the pipeline changed, perhaps at night.",
-            fix="Say what is going on (--reason).",
+            why="Another operator will find the pipeline changed and must know why.",
+            fix="Explain the change with --reason.",
         )
 
 

@@ -182,19 +182,25 @@ class _Discard:
             raise ConfigurationError(
                 "DISCARD_NOT_SHADOWED",
                 saw=f"{name} does not work in the shadow of another pipeline.",
-                why="Readers find its tables, which no discard takes away.",
-                fix="Name a fork; or let one take its place first: tallyweir switch "
-                f"{name} FORK.",
+                why="Readers use its tables, and discard never removes those.",
+                fix=(
+                    "Name a fork; or let a fork take its place first: tallyweir "
+                    f"switch {name} FORK."
+                ),
             )
         away = [o.table for o in self._pipeline.outputs if set(o.databases) != {HOME}]
         if away:
             raise ConfigurationError(
                 "DISCARD_ELSEWHERE",
                 saw=f"{name} writes {', '.join(away)} in other databases.",
-                why="No pipeline would own what is prepared there, and it would keep "
-                "its locks.",
-                fix="Update it to a file without these outputs, let the resolver end "
-                "what is prepared there, and discard it then.",
+                why=(
+                    "Prepared branches there would have no owner and would keep "
+                    "their locks."
+                ),
+                fix=(
+                    "Update it to a file without these outputs, let the resolver "
+                    "finish the prepared branches there, then discard it."
+                ),
             )
         check_nothing_in_doubt(self._connection, name)
         prefix = branch_prefix(self._pipeline.installation, self._pipeline.number)
@@ -203,8 +209,8 @@ class _Discard:
             raise RetryableError(
                 "BATCH_IN_DOUBT",
                 saw=f"{prepared} branches of {name} are prepared on the home's server.",
-                why="No pipeline would own them, and they would keep their locks.",
-                fix="Stop its driver, let the resolver finish them, then call again.",
+                why="The branches would have no owner and would keep their locks.",
+                fix="Stop its driver, let the resolver finish them, then try again.",
             )
 
     def _fetch_one(self, statement: str, **values: object) -> DictRow:
@@ -293,12 +299,16 @@ class _Discard:
                 detail = " ".join((error.diag.message_detail or "").split())
                 raise ConfigurationError(
                     "DISCARD_DEPENDED_ON",
-                    saw=f"Something was made over {self._quoted(table)}: {detail}.",
-                    why="What was made over a table follows it wherever that is "
-                    "renamed to; readers may use it.",
-                    fix="Make a view again over the table that readers know, or drop "
-                    "it; let that table own the sequence of a default (ALTER SEQUENCE "
-                    "... OWNED BY ...); then call again.",
+                    saw=f"Another object depends on {self._quoted(table)}: {detail}.",
+                    why=(
+                        "A dependent object follows the table when it is renamed, "
+                        "and readers may use it."
+                    ),
+                    fix=(
+                        "Recreate the view on the table that readers use, or drop "
+                        "it; let that table own the sequence of a default (ALTER "
+                        "SEQUENCE ... OWNED BY ...); then try again."
+                    ),
                 ) from error
 
     @property

@@ -124,11 +124,15 @@ def end_drain(
         if act.epoch != epoch + 1 or read_drain(connection, pipeline) != asked:
             raise FencedError(
                 "FENCED",
-                saw=f"Epoch {epoch} has drained what is not to be drained any more, "
-                f"or epoch {act.epoch - 1} has claimed since.",
+                saw=(
+                    f"Epoch {epoch} has ended a drain that was cancelled, or epoch "
+                    f"{act.epoch - 1} has claimed since."
+                ),
                 why="The driver that claimed may have read more.",
-                fix="Nothing to do: a drain that still stands is ended by the next "
-                "driver.",
+                fix=(
+                    "Nothing to do: if the drain is still requested, the next driver "
+                    "ends it."
+                ),
             )
         act.detail["closes_windows"] = asked.closes_windows
         insert_pause(
@@ -159,8 +163,8 @@ def _joined(pipeline: str, lasting: Drain, *, closes_windows: bool) -> Drain:
     raise ConfigurationError(
         "DRAINED_OTHERWISE",
         saw=f"Pipeline {pipeline} is {lasting.told()}. That drain {does} windows.",
-        why="A pipeline is drained one way or the other.",
-        fix=f"tallyweir resume {pipeline} calls the drain off; then ask again.",
+        why="A pipeline cannot be drained in both ways at once.",
+        fix=f"Run tallyweir resume {pipeline} to cancel the drain, then ask again.",
     )
 
 

@@ -157,7 +157,7 @@ def erase(
         raise ConfigurationError(
             "ERASE_NOTHING_NAMED",
             saw="No ID, condition, key or receipt is given.",
-            why="Whose data is to go must be said.",
+            why="An erasure must name the data to erase.",
             fix="Pass --id, --where, --key or --again.",
         )
     name = request.act.pipeline
@@ -215,8 +215,10 @@ def _check_all_here(
             saw="Rows of "
             + ", ".join(f"{o.table} are in {_others(o.databases)}" for o in elsewhere)
             + ".",
-            why="An erasure is one transaction of the home database, so that half "
-            "of it is never visible.",
+            why=(
+                "An erasure is one transaction of the home database, so it cannot "
+                "reach other databases."
+            ),
             fix="Keep tables of personal data in the home database.",
         )
     row = fetch_one(connection, _SQL["unresolved_branches"], pipeline=pipeline.name)
@@ -224,7 +226,7 @@ def _check_all_here(
         raise RetryableError(
             "ERASE_IN_DOUBT",
             saw=f"{row['branches']} decided branches are not committed yet.",
-            why="Their rows cannot be seen, and would come up after the erasure.",
+            why="Their rows are not visible yet, and would appear after the erasure.",
             fix="Let the resolver finish (tallyweir indoubt list), then erase.",
         )
 
@@ -237,8 +239,10 @@ def _check_nothing_copied(
         raise ConfigurationError(
             "ERASE_SNAPSHOT_KEPT",
             saw=f"The pipeline has snapshots: {', '.join(snapshots)}.",
-            why="They hold keys and state as they were, and none can be restored "
-            "across an erasure.",
+            why=(
+                "Snapshots hold earlier keys and state, and none can be restored "
+                "across an erasure."
+            ),
             fix=f"tallyweir snapshot drop {pipeline.name} NAME for each, then erase.",
         )
 
@@ -252,8 +256,8 @@ def _find(work: _Work, request: ErasureRequest) -> None:
     if request.ids and pipeline.id_has_source and not request.has_source:
         raise ConfigurationError(
             "ERASE_SOURCE_MISSING",
-            saw=f"IDs of pipeline {pipeline.name} belong to their sources.",
-            why="The ID alone could be the event of somebody else.",
+            saw=f"Pipeline {pipeline.name} identifies events by ID and source.",
+            why="The ID alone could match an event of another source.",
             fix="Pass --source, the event's ce_source.",
         )
     work.found.ids.update(request.ids)
@@ -284,8 +288,8 @@ def _find_where(work: _Work, table: str, condition: str) -> None:
             "ERASE_CONDITION",
             saw=f"Postgres refuses the condition on {table}: "
             f"{error.diag.message_primary}.",
-            why="Which rows are meant cannot be known.",
-            fix="Correct it; it is what follows WHERE in a SELECT from that table.",
+            why="Without a valid condition, the rows to erase are unknown.",
+            fix="Write what would follow WHERE in a SELECT from that table.",
         ) from error
 
 
@@ -375,10 +379,10 @@ def parse_receipt(pipeline: str, text: str) -> Tombs:
             )
         saw = f"The receipt is of pipeline {read['pipeline']}."
     except (ValueError, KeyError, TypeError):
-        saw = "The file is no receipt of erasures."
+        saw = "The file is not a receipt of erasures."
     raise ConfigurationError(
         "ERASE_RECEIPT",
         saw=saw,
-        why="Nothing can be erased by it.",
+        why="An erasure cannot be repeated from this file.",
         fix=f"Pass what tallyweir erasures {pipeline} --json printed.",
     )

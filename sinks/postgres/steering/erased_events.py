@@ -184,7 +184,7 @@ def output_named(pipeline: AuditedPipeline, table: str) -> AuditedOutput:
         "ERASE_NO_EVENTS",
         saw=f"{table} is no table of pipeline {pipeline.name} with a row for each "
         f"event; those are {_listed(output.table for output in fit)}.",
-        why="Rows that were added up over many events are not one person's.",
+        why="Rows aggregated from many events do not belong to one person.",
         fix="Name one of those, or the events by --id.",
     )
 

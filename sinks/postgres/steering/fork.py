@@ -156,10 +156,12 @@ def _copied(pipeline: AuditedPipeline, empty: tuple[str, ...]) -> tuple[str, ...
 def _tables_changed(pipeline: str) -> RetryableError:
     return RetryableError(
         "FORK_TABLES_CHANGED",
-        saw=f"Tables of pipeline {pipeline} were made, renamed or dropped just when "
-        "its fork began.",
-        why="The fork would have rows of other tables than its ledger is of.",
-        fix="Call again.",
+        saw=(
+            f"Tables of pipeline {pipeline} were created, renamed or dropped while "
+            "the fork began."
+        ),
+        why="The fork's rows and its ledger would come from different tables.",
+        fix="Try again.",
     )
 
 
@@ -241,15 +243,18 @@ def _check_fit(
     if not _NAME.fullmatch(new):
         raise ConfigurationError(
             "FORK_NAME",
-            saw=f"No pipeline can be called {new!r}.",
-            why="Its file could not have that name.",
-            fix="Use lower case letters, digits, - and _, a letter first; 40 at most.",
+            saw=f"{new!r} is not a valid pipeline name.",
+            why="A pipeline file would refuse that name.",
+            fix=(
+                "Use lower-case letters, digits, - and _, starting with a letter, at "
+                "most 40 characters."
+            ),
         )
     if fetch(connection, _SQL["pipeline"], pipeline=new):
         raise ConfigurationError(
             "FORK_NAME_TAKEN",
-            saw=f"The home database knows a pipeline {new} already.",
-            why="The fork would take over what that one has.",
+            saw=f"The home database already has a pipeline {new}.",
+            why="The fork would take over that pipeline's tables and state.",
             fix="Give the fork another name.",
         )
     known = [output.table for output in pipeline.outputs]
@@ -259,7 +264,7 @@ def _check_fit(
             "FORK_OUTPUT_UNKNOWN",
             saw=f"Pipeline {pipeline.name} has no output {', '.join(unknown)}; it has "
             f"{', '.join(known)}.",
-            why="What is to begin empty must be one of them.",
+            why="Only an output of the pipeline can start empty.",
             fix="Correct --empty.",
         )
     reasons = list(_unfit(connection, pipeline, new))
@@ -267,10 +272,15 @@ def _check_fit(
         raise ConfigurationError(
             "FORK_UNFIT",
             saw=f"Pipeline {pipeline.name} {'; it '.join(reasons)}.",
-            why="Its fork could not keep to tables of its own, or could not take its "
-            "place in one transaction without loss to the readers of its tables.",
-            fix="Run the new version alongside it, by another name and into other "
-            "tables, from the topic's start (docs/batch.md, In shadow tables).",
+            why=(
+                "A fork could not keep its rows in its own tables, or could not take "
+                "this pipeline's place in one transaction without loss to readers."
+            ),
+            fix=(
+                "Run the new version in parallel, under another name and into other "
+                "tables, from the start of the topic (docs/batch.md, In shadow "
+                "tables)."
+            ),
         )
 
 

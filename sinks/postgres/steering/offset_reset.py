@@ -144,11 +144,18 @@ def check_nothing_in_doubt(connection: Connection[TupleRow], pipeline: str) -> N
     if pending:
         raise RetryableError(
             "BATCH_IN_DOUBT",
-            saw=f"{pending} branches of pipeline {pipeline} are decided, but not "
-            "yet seen committed.",
-            why="Their rows would arrive after the act, from batches before it.",
-            fix="Wait for the driver or the resolver to finish them, then call again; "
-            "tallyweir indoubt list names them.",
+            saw=(
+                f"{pending} branches of pipeline {pipeline} are decided but not yet "
+                "confirmed as committed."
+            ),
+            why=(
+                "Their rows belong to batches before the act, but would appear after "
+                "it."
+            ),
+            fix=(
+                "Wait for the driver or the resolver to finish them, then try again; "
+                "tallyweir indoubt list names them."
+            ),
         )
 
 
@@ -182,9 +189,9 @@ def _moves(
     if not moved:
         raise ConfigurationError(
             "NOTHING_TO_RESET",
-            saw=f"Pipeline {pipeline.name} stands where it is to go on from.",
-            why="There is nothing to move.",
-            fix="Nothing, or name other offsets.",
+            saw=f"Pipeline {pipeline.name} is already at these offsets.",
+            why="No position would move.",
+            fix="Nothing to do; to move it, name other offsets.",
         )
 
 
@@ -195,10 +202,12 @@ def _check_in_kafka(
         return
     raise ConfigurationError(
         "OFFSET_NOT_IN_KAFKA",
-        saw=f"{place} is to go on from offset {target}; Kafka has "
-        f"{position.log_start_offset} to {position.log_end_offset}.",
-        why="What is before that is deleted, and what is behind it is not there yet.",
-        fix="Choose an offset in between.",
+        saw=(
+            f"{place} cannot continue from offset {target}; Kafka has "
+            f"{position.log_start_offset} to {position.log_end_offset}."
+        ),
+        why="Kafka has deleted earlier records, and later ones do not exist yet.",
+        fix="Choose an offset in that range.",
     )
 
 
@@ -261,9 +270,12 @@ def _check_ids_known(
     raise ConfigurationError(
         "RESET_WOULD_REPEAT",
         saw=saw,
-        why="What is in the tables already would come a second time.",
-        fix="Go back no further than IDs are known; or restore a snapshot, which takes "
-        "the results back too; or read the topic again under another pipeline name.",
+        why="Events that are already in the tables would be written again.",
+        fix=(
+            "Go back only as far as IDs are remembered; or restore a snapshot, which "
+            "also takes back the results; or read the topic again under another "
+            "pipeline name."
+        ),
     )
 
 

@@ -95,8 +95,8 @@ def check_nobody_paused(connection: Connection[TupleRow], pipeline: str) -> None
         raise ConfigurationError(
             "PAUSED_ALREADY",
             saw=f"Pipeline {pipeline} is {lasting.told()}.",
-            why="Nothing of it is published.",
-            fix=f"Nothing; tallyweir resume {pipeline} ends the pause.",
+            why="It publishes nothing.",
+            fix=f"Nothing to do; tallyweir resume {pipeline} ends the pause.",
         )
 
 
@@ -140,6 +140,6 @@ def resume(
         raise ConfigurationError(
             "NOT_PAUSED",
             saw=f"Pipeline {pipeline} is not paused.",
-            why="There is nothing to end.",
-            fix=f"tallyweir status {pipeline} tells what it does.",
+            why="No pause is in force.",
+            fix=f"tallyweir status {pipeline} shows its state.",
         )

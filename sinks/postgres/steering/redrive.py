@@ -116,9 +116,9 @@ def redriving(
     if not locked["is_locked"]:
         raise RetryableError(
             "REDRIVE_AT_WORK",
-            saw=f"Somebody else sends dead letters of {pipeline} again.",
+            saw=f"Another process is redriving dead letters of {pipeline}.",
             why="The same letters would be sent twice.",
-            fix="Wait until it has ended; what it has sent is skipped then.",
+            fix="Wait until it has ended; letters that it has sent are then skipped.",
         )
     try:
         yield audited

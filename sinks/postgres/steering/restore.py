@@ -196,7 +196,10 @@ def _check(
             "NOT_AT_HOME",
             saw=f"{branches['branches']} branches brought rows of later batches into "
             "other databases.",
-            why="One transaction takes back what is in the home only.",
+            why=(
+                "A restore is one transaction of the home database and reaches no "
+                "other."
+            ),
             fix="Restore all databases from their backups to one moment, and run "
             f"tallyweir repair {pipeline.name}.",
         )
@@ -211,10 +214,14 @@ def _check(
         raise ConfigurationError(
             "RESTORE_PAST_ACT",
             saw=f"{act['kind']} was done at {act['done_at']}, after the snapshot.",
-            why="What was erased would come back, and tables that were exchanged are "
-            "not those of the snapshot.",
-            fix="Restore a later snapshot; and drop this one, which may hold what was "
-            f"erased: tallyweir snapshot drop {pipeline.name} {snapshot.name}.",
+            why=(
+                "Erased events would come back, and tables that were switched are "
+                "not those of the snapshot."
+            ),
+            fix=(
+                "Restore a later snapshot, and drop this one, which may hold erased "
+                f"events: tallyweir snapshot drop {pipeline.name} {snapshot.name}."
+            ),
         )
     row = fetch_one(connection, _SQL["definition"], pipeline=pipeline.name)
     if row["definition"] != snapshot.definition:
@@ -222,9 +229,14 @@ def _check(
             "DEFINITION_SINCE",
             saw=f"The definition of pipeline {pipeline.name} has changed since the "
             f"snapshot {snapshot.name} was taken.",
-            why="The open windows and the state that were kept may not fit it.",
-            fix="Run the pipeline in its former version first, so that it is "
-            "registered again; then restore.",
+            why=(
+                "The open windows and the state in the snapshot may not fit the new "
+                "definition."
+            ),
+            fix=(
+                "Run the pipeline's former version first, so that it is registered "
+                "again; then restore."
+            ),
         )
     runs = fetch(connection, _SQL["unrestorable_runs"], **values)
     if runs:
@@ -235,7 +247,10 @@ def _check(
             f"{run['disposition']}.",
             why="It deleted rows and IDs from before the snapshot, and no copy is "
             "kept.",
-            fix="Restore a snapshot from after the run, or the database from a backup.",
+            fix=(
+                "Restore a snapshot that was taken after the run, or restore the "
+                "database from a backup."
+            ),
         )
 
 
@@ -257,13 +272,19 @@ def _check_stands(
         (one,) = restores
         raise ConfigurationError(
             "RESTORE_PAST_RESTORE",
-            saw=f"What the snapshot {snapshot.name} was taken after has been taken "
-            f"back since; the last restore was one to {one['snapshot']}, in act "
-            f"{one['epoch']}.",
-            why="Its positions are behind rows that are gone, and their records would "
-            "not be read again.",
-            fix="Restore another one, and drop this one: tallyweir snapshot drop "
-            f"{values['pipeline']} {snapshot.name}.",
+            saw=(
+                f"A later restore took back batches that the snapshot {snapshot.name} "
+                f"includes; the last restore was to {one['snapshot']}, in act "
+                f"{one['epoch']}."
+            ),
+            why=(
+                "The snapshot's positions are past rows that are gone, and the "
+                "records of those rows would not be read again."
+            ),
+            fix=(
+                "Restore another snapshot, and drop this one: tallyweir snapshot "
+                f"drop {values['pipeline']} {snapshot.name}."
+            ),
         )
 
 
@@ -289,7 +310,10 @@ def _check_in_kafka(
         raise ConfigurationError(
             "RESTORE_NOT_IN_KAFKA",
             saw=error.saw,
-            why="What a restore takes back must be read again, and would be lost.",
+            why=(
+                "The driver must read again what a restore takes back; without the "
+                "records it would be lost."
+            ),
             fix="Restore a later snapshot, or leave the pipeline as it is.",
         ) from error
     return {place: one.next_offset for place, one in sorted(stored.items())}

@@ -89,7 +89,7 @@ def diff(
             raise ConfigurationError(
                 "DIFF_NOT_SHADOWED",
                 saw=f"{shadowing} does not work in the shadow of another pipeline.",
-                why="Which of its tables is to be compared with which is unknown.",
+                why="Only a fork's tables correspond to those of another pipeline.",
                 fix=f"Name a fork; tallyweir fork {front} NEW makes one.",
             )
         values = _bounds(connection, front, shadowing)
@@ -137,11 +137,12 @@ def _compare(
     elif not output.kind.has_event_rows:
         bound, keys = sql.SQL("true"), ()
         if values["apart"]:
-            note = "rows of functions are compared as they are, and one has read more"
+            note = (
+                "rows of functions are compared only at equal positions, and one "
+                "pipeline has read more"
+            )
     if not set(keys) <= set(columns):
-        return OutputDiff(
-            table=output.table, shadow=shadow, note="the groups are others"
-        )
+        return OutputDiff(table=output.table, shadow=shadow, note="the groups differ")
     said = [c for c in columns if c not in keys and c not in _OF_BATCHES]
     row = fetch_one(
         connection,

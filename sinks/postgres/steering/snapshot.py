@@ -128,9 +128,9 @@ def take_snapshot(
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             "SNAPSHOT_NAME",
-            saw=f"The snapshot is to be called {name!r}.",
-            why="Names are 1 to 40 small letters, digits, '-' and '_'.",
-            fix="Choose another one.",
+            saw=f"{name!r} is not a valid snapshot name.",
+            why="A name is 1 to 40 lower-case letters, digits, '-' and '_'.",
+            fix="Choose another name.",
         )
     with translated("taking a snapshot"):
         with connection.transaction():
@@ -149,8 +149,8 @@ def take_snapshot(
             if not made:
                 raise ConfigurationError(
                     "SNAPSHOT_EXISTS",
-                    saw=f"Pipeline {pipeline} has a snapshot {name} already.",
-                    why="It would be lost.",
+                    saw=f"Pipeline {pipeline} already has a snapshot {name}.",
+                    why="The new snapshot would overwrite it.",
                     fix="Choose another name, or drop that one: tallyweir snapshot "
                     f"drop {pipeline} {name}.",
                 )
@@ -171,9 +171,14 @@ def check_at_home(pipeline: AuditedPipeline) -> None:
     if away:
         raise ConfigurationError(
             "NOT_AT_HOME",
-            saw=f"Of pipeline {pipeline.name}, {', '.join(away)} is in another "
-            "database.",
-            why="One transaction takes back what is in the home only.",
+            saw=(
+                f"Pipeline {pipeline.name} writes {', '.join(away)} in another "
+                "database."
+            ),
+            why=(
+                "A restore is one transaction of the home database and reaches no "
+                "other."
+            ),
             fix="Restore all of its databases from their backups to one moment, and "
             f"run tallyweir repair {pipeline.name}.",
         )
@@ -215,7 +220,10 @@ def find_snapshot(
             "SNAPSHOT_UNKNOWN",
             saw=f"Pipeline {pipeline} has no snapshot {name!r}; it has "
             f"{', '.join(snapshots) or 'none at all'}.",
-            why="A restore of a later batch than one's own drops a snapshot, too.",
+            why=(
+                "A restore also drops the snapshots that were taken after the "
+                "restored one."
+            ),
             fix="Correct the name.",
         )
     return snapshots[name]

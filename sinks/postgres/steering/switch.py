@@ -86,10 +86,14 @@ def switch(
             raise ConfigurationError(
                 "SWITCH_NOT_SHADOWED",
                 saw=f"{shadowing} does not work in the shadow of {front}.",
-                why="Two pipelines change places when one has shadows of the tables "
-                "that the other writes.",
-                fix=f"Name the pipeline in front first, and then its fork; tallyweir "
-                f"fork {front} NEW makes one.",
+                why=(
+                    "Two pipelines can change places only if one is a fork of the "
+                    "other."
+                ),
+                fix=(
+                    "Name the pipeline in front first, then its fork; tallyweir fork "
+                    f"{front} NEW makes one."
+                ),
             )
         _hold(connection, both)
         _check_read_as_far(connection, front, shadowing)
@@ -147,9 +151,11 @@ def _check_read_as_far(
         raise RetryableError(
             "SWITCH_BEHIND",
             saw=f"{shadowing} has read less than {front}: {', '.join(behind)} offsets.",
-            why="Readers would find less than they have seen already.",
-            fix=f"Let it catch up; tallyweir pause {front} keeps the other from going "
-            "on meanwhile, and does not keep the switch.",
+            why="Readers would see fewer events than before.",
+            fix=(
+                f"Let it catch up. tallyweir pause {front} stops the other pipeline "
+                "meanwhile and does not prevent the switch."
+            ),
         )
 
 
@@ -241,12 +247,16 @@ def _check_nothing_lost(
     if found:
         raise ConfigurationError(
             "SWITCH_UNFIT",
-            saw=f"There is {', '.join(found)}; it stays with the table when that gives "
-            "its name to another.",
+            saw=(
+                f"The tables have {', '.join(found)}, which stays with the table when "
+                "another table takes its name."
+            ),
             why="Row-level security would be off, triggers would not fire, and foreign "
             "keys would follow the former table.",
-            fix="Take it off, switch, and put it on the table in front again; keep "
-            "readers out meanwhile where it is row-level security.",
+            fix=(
+                "Remove it, switch, and add it to the table in front again. For "
+                "row-level security, keep readers out meanwhile."
+            ),
         )
 
 

@@ -121,7 +121,7 @@ def _check_relayed(connection: Connection[TupleRow], pipeline: str) -> None:
     """Refuse while a relay may have sent messages that are about to be renamed."""
     values = {"pipeline": pipeline, "lock": ADVISORY_LOCK}
     if not fetch_one(connection, _SQL["hold_relay"], **values)["is_held"]:
-        saw = "A relay is at work."
+        saw = "A relay is running."
     elif fetch_one(connection, _SQL["partly_sent"], **values)["is_left"]:
         saw = "Messages of the outbox, or the rest of a batch's dead letters, wait."
     else:
@@ -130,9 +130,11 @@ def _check_relayed(connection: Connection[TupleRow], pipeline: str) -> None:
     raise RetryableError(
         "RELAY_AT_WORK",
         saw=saw,
-        why="Messages have IDs by their positions, and those get another name: what "
-        "was sent would be sent again under another ID.",
-        fix="Let the relay send all of it, stop it, and call again; then start it.",
+        why=(
+            "Message IDs contain positions, and positions get another topic name: "
+            "messages that were sent would be sent again under another ID."
+        ),
+        fix="Let the relay send everything, stop it, and try again; then start it.",
     )
 
 
@@ -156,7 +158,7 @@ def _accept_all(
             "TOPIC_UNCHANGED",
             saw=f"Every topic that pipeline {pipeline.name} reads is the one that its "
             "offsets belong to.",
-            why="There is nothing to accept.",
+            why="No topic has changed.",
             fix="Start the pipeline; tallyweir offsets reset moves its positions.",
         )
     for topic, former_id, stood_at in recreated:

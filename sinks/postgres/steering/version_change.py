@@ -178,7 +178,7 @@ def read_version(
         "VERSION_UNKNOWN",
         saw=f"Pipeline {pipeline} has no version {version}; it has "
         f"{', '.join(str(one.version) for one in reversed(versions)) or 'none'}.",
-        why="Only what ran, or was announced, is kept.",
+        why="Only versions that ran or were announced are kept.",
         fix=f"tallyweir versions {pipeline} lists them.",
     )
 
@@ -236,8 +236,11 @@ def _read_in_force(connection: Connection[TupleRow], pipeline: str) -> PipelineV
     if in_force is None:
         raise ConfigurationError(
             "LAYOUT_UNKNOWN",
-            saw=f"Pipeline {pipeline} is known, and no driver of it has started yet.",
-            why="There is nothing that a version could follow.",
+            saw=(
+                f"Pipeline {pipeline} is registered, but no driver of it has started "
+                "yet."
+            ),
+            why="A new version needs an earlier version to follow.",
             fix="Start it; its file becomes version 1.",
         )
     return in_force
@@ -250,10 +253,12 @@ def _check_other(
         return
     raise ConfigurationError(
         "VERSION_IN_FORCE",
-        saw=f"Version {in_force.version} of {pipeline}, which is in force, is the "
-        "same.",
-        why="There is nothing to change.",
-        fix="Nothing; a driver that runs with it goes on.",
+        saw=(
+            f"The file is the same as version {in_force.version} of {pipeline}, which "
+            "is in force."
+        ),
+        why="The update would change nothing.",
+        fix="Nothing to do; a running driver continues.",
     )
 
 

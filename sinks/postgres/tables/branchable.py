@@ -83,8 +83,10 @@ def _check_references(
         raise _refused(
             f"Table {table} has the foreign key {key} to {referenced}, and both are "
             "tables of this pipeline.",
-            "A branch does not see the rows that others publish with it, so good rows "
-            "would be refused.",
+            (
+                "A branch does not see the rows that other branches publish with it, "
+                "so Postgres would refuse valid rows."
+            ),
         )
 
 

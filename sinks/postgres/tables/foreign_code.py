@@ -88,9 +88,11 @@ def not_there(table: str, *, what: str = "Table") -> ConfigurationError:
     return ConfigurationError(
         "TABLE_LOST",
         saw=f"{what} {qualified(table)} does not exist.",
-        why="The act reads and writes it.",
-        fix="Start the driver: it makes a table that never held rows, and says of any "
-        "other what the ways on are.",
+        why="The act must read and write this table.",
+        fix=(
+            "Start the driver: it creates a table that never held rows, and explains "
+            "what to do about any other table."
+        ),
     )
 
 
@@ -195,9 +197,14 @@ def _require_plain(
         raise ConfigurationError(
             "FOREIGN_CODE",
             saw=f"{', '.join(shown)}{more}.",
-            why="The table belongs to a role with fewer rights than this one, whose "
-            "code would run with the rights of this one.",
-            fix="Take it off; or, if it is known to be good, let the owner of the "
-            "schema tallyweir own the table and grant the publisher what it needs.",
+            why=(
+                "The table belongs to a role with fewer privileges, whose code would "
+                "run with the privileges of the current role."
+            ),
+            fix=(
+                "Remove it; or, if you trust it, make the owner of the schema "
+                "tallyweir the owner of the table, and grant the publisher the "
+                "privileges that it needs."
+            ),
         )
     return frozenset(held)

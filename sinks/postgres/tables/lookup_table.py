@@ -121,7 +121,7 @@ def too_large(lookup: str, limit: str) -> ConfigurationError:
     return ConfigurationError(
         "LOOKUP_TOO_LARGE",
         saw=f"The lookup {lookup} has more than {limit}.",
-        why="It is held in memory by every task.",
+        why="Every task holds the lookup in memory.",
         fix="Look up a smaller table, view or topic, or fewer columns of it.",
     )
 
@@ -194,6 +194,6 @@ def _unfit(table: str, saw: str) -> ConfigurationError:
     return ConfigurationError(
         "LOOKUP_TYPE",
         saw=f"Lookup table {table}: {saw}.",
-        why="Events cannot be enriched with that.",
-        fix="Cast it in a view, to text for example, and look up the view.",
+        why="Events cannot be enriched with such values.",
+        fix="Cast it in a view, for example to text, and look up the view.",
     )

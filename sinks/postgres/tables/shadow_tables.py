@@ -52,6 +52,6 @@ def check_tables_kept(
             "TABLES_SWITCHED",
             saw=f"The tables of pipeline {pipeline} have changed places with those of "
             "another since this process began.",
-            why="It would write into the other's.",
-            fix="Nothing to do: its next start finds its own.",
+            why="This process would write into the other pipeline's tables.",
+            fix="Nothing to do: the next start finds the right tables.",
         )

@@ -87,15 +87,21 @@ class TableOwner:
         where = "" if home == self.installation else " of another home database"
         return ConfigurationError(
             "TABLE_OWNED",
-            saw=f"Pipeline {self.pipeline} is to write table {ours}{shared}. {theirs} "
-            f"belongs to pipeline {pipeline}{where} since "
-            f"{since.isoformat(sep=' ', timespec='seconds')}.",
-            why="Rows of two pipelines in one table are accounted for by neither, and "
-            "windows of one write over those of the other.",
-            fix=f"Give the output of {self.pipeline} another table; or start "
-            f"{pipeline} with a file that does not write it, which releases it. "
-            "docs/operations.md, A table of two pipelines, tells of a table that both "
-            "have written, and of one whose owner is gone.",
+            saw=(
+                f"Pipeline {self.pipeline} is configured to write table "
+                f"{ours}{shared}. {theirs} belongs to pipeline {pipeline}{where} "
+                f"since {since.isoformat(sep=' ', timespec='seconds')}."
+            ),
+            why=(
+                "Neither pipeline can account for the rows in a shared table, and "
+                "windows of one would overwrite those of the other."
+            ),
+            fix=(
+                f"Give the output of {self.pipeline} another table; or start "
+                f"{pipeline} with a file that does not write it, which releases it. "
+                "For a table that both have written, or whose owner is gone, see "
+                "docs/operations.md, A table of two pipelines."
+            ),
         )
 
 
@@ -111,10 +117,14 @@ def find_claims_holder(connection: _Connection, *, doing: str) -> RetryableError
         saw=f"Another start was claiming its result tables for 30 s while {doing}: "
         f"{role}, pid {pid} {program}, in a transaction since "
         f"{since.isoformat(sep=' ', timespec='seconds')}.{waits}",
-        why="Pipelines claim their tables one after the other, so that no table gets "
-        "two.",
-        fix="Nothing, if that ends by itself: the driver goes on then. Else end what "
-        "the other start waits for.",
+        why=(
+            "Pipelines claim their tables one after the other, so that no table gets "
+            "two owners."
+        ),
+        fix=(
+            "If that transaction ends by itself, nothing: the driver then continues. "
+            "Otherwise end what the other start waits for."
+        ),
     )
 
 
@@ -141,11 +151,15 @@ def check_meant(connection: _Connection, table: str, *, is_new: bool) -> None:
     other, ours = f"{schema}.{table}", f"public.{table}"
     raise ConfigurationError(
         "TABLE_ELSEWHERE",
-        saw=f"There is a table {other}; the name {table} in a pipeline file means "
-        f"{ours}, which {'exists too' if is_there else 'does not exist'}.",
-        why="Constraints of the one would not hold for the rows of the other, and who "
-        "looks for the rows may look into the wrong one.",
-        fix=f"Drop or rename the one that is not meant, or write {ours} in the file."
+        saw=(
+            f"A table {other} exists; the name {table} in a pipeline file means "
+            f"{ours}, which {'exists too' if is_there else 'does not exist'}."
+        ),
+        why=(
+            "Constraints of one table would not apply to rows in the other, and "
+            "readers may query the wrong table."
+        ),
+        fix=f"Drop or rename the unwanted table, or write {ours} in the file."
         if is_there
         else f"Move it: ALTER TABLE {schema}.{table} SET SCHEMA public; or write "
         f"{ours} in the file, or the other table's name with its schema.",

@@ -106,7 +106,7 @@ def _unburdened(finding: Finding) -> Finding:
     return replace(
         finding,
         verdict=PlanVerdict.NEEDS_MIGRATION,
-        why="So far nothing but dead letters came of what was read.",
+        why="Until now, every record that was read became a dead letter.",
         fix="",
         code="",
     )
@@ -140,8 +140,9 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
                     code="TABLE_OWNED",
                     subject=subject,
                     saw=f"Table {table} belongs to pipeline {there.other_owner}.",
-                    why="Rows of two pipelines in one table are accounted for by "
-                    "neither.",
+                    why=(
+                        "Neither pipeline can account for the rows in a shared table."
+                    ),
                     fix="Name another table.",
                 ),
             )
@@ -155,8 +156,10 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
                     subject=subject,
                     saw=f"Table {table} has {there.open_rows} rows of windows that are "
                     "not final.",
-                    why="The output would begin those windows again from nothing, and "
-                    "write over what they had counted.",
+                    why=(
+                        "The output would start those windows from zero and "
+                        "overwrite what they had counted."
+                    ),
                     fix="Name another table, or delete its rows that are not final.",
                 ),
             )
@@ -171,13 +174,13 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
                     verdict=PlanVerdict.INCOMPATIBLE,
                     code="TABLE_DIFFERS",
                     subject=subject,
-                    saw=f"Table {table} exists, without {', '.join(missing)}.",
-                    why="It was made by somebody else, or by another pipeline.",
+                    saw=f"Table {table} exists but lacks {', '.join(missing)}.",
+                    why="Another user or another pipeline created it.",
                     fix="Name another table, or add the columns to it.",
                 ),
             )
         )
-    why = "What was published before the update is not read again for it."
+    why = "The driver does not read events again that it published before the update."
     if kind_of(output).has_windows:
         why += " Windows that have begun count from the update on."
     return Reckoning(
@@ -185,10 +188,10 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
             Finding(
                 verdict=PlanVerdict.COMPATIBLE,
                 subject=subject,
-                saw=f"Table {table} is written from now on.",
-                why="The driver makes it when it starts."
+                saw=f"The pipeline now writes table {table}.",
+                why="The driver creates it when it starts."
                 if not there.columns
-                else "It is there.",
+                else "The table exists.",
             ),
         ),
         fates=(
@@ -206,7 +209,7 @@ def _removed(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
             Finding(
                 verdict=PlanVerdict.COMPATIBLE,
                 subject=f"output {table}",
-                saw=f"Table {table} is written no more.",
+                saw=f"The pipeline no longer writes table {table}.",
                 why="Its rows stay.",
             ),
         )
@@ -227,9 +230,11 @@ def _of_another_kind(before: Mapping[str, Any], output: Mapping[str, Any]) -> Re
                 verdict=PlanVerdict.INCOMPATIBLE,
                 code="TABLE_DIFFERS",
                 subject=f"output {table}",
-                saw=f"{table} was an output of kind {before['kind']}, and is to be one "
-                f"of kind {output['kind']}.",
-                why="Its rows mean something else.",
+                saw=(
+                    f"The output {table} changes its kind from {before['kind']} to "
+                    f"{output['kind']}."
+                ),
+                why="Its existing rows would mean something else.",
                 fix="Give the output another table.",
             ),
         )

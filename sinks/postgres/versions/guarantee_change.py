@@ -31,9 +31,13 @@ def find_guarantee_raised(
         verdict=PlanVerdict.INCOMPATIBLE,
         code="GUARANTEE_RAISED",
         subject="guarantee",
-        saw="The pipeline has written at_least_once, and is now to write exactly_once.",
-        why="Its tables may hold rows twice, and it knows no IDs of what it has "
-        "written meanwhile.",
-        fix="Put guarantee: at_least_once back, or start again under another pipeline "
-        "name with other tables.",
+        saw="The guarantee changes from at_least_once to exactly_once.",
+        why=(
+            "The tables may hold rows twice, and the pipeline does not know the IDs "
+            "of the events that it wrote meanwhile."
+        ),
+        fix=(
+            "Keep guarantee: at_least_once, or start under another pipeline name "
+            "with other tables."
+        ),
     )

@@ -73,9 +73,9 @@ def compare_keyed(
             subject=f"output {table}",
             state=f"state {name}",
             fate=PlannedFate.LOST if name in former else PlannedFate.STARTS_EMPTY,
-            why="No function reads it any more."
+            why="No function reads it now."
             if name in former
-            else "No event before the update has left anything in it.",
+            else "No event before the update stored anything in it.",
         )
         for name in sorted(former.keys() ^ wanted.keys())
     ]
@@ -94,7 +94,7 @@ def drop_keyed(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
                 verdict=PlanVerdict.NEEDS_MIGRATION,
                 subject=f"output {table}",
                 saw=f"It keeps {kept} values and timers.",
-                why="They would not be read any more, so the update deletes them.",
+                why="No function would read them, so the update deletes them.",
             ),
         ),
         fates=(
@@ -125,7 +125,9 @@ def _refused(table: str, changed: list[str], kept: int) -> Finding:
         code="STATE_CHANGED",
         subject=f"output {table}",
         saw=f"{', '.join(changed)} changed, and {kept} values and timers are kept.",
-        why="They would be read as something that they are not.",
-        fix="Put it back, or give the changed output another table: it starts empty "
-        "there.",
+        why="The new version would misinterpret them.",
+        fix=(
+            "Undo the change, or give the changed output another table, where it "
+            "starts empty."
+        ),
     )

@@ -33,11 +33,15 @@ def find_moved(stored: Mapping[str, Any], definition: Mapping[str, Any]) -> Reck
                 verdict=PlanVerdict.INCOMPATIBLE,
                 code="OUTPUT_MOVED",
                 subject=f"output {table}",
-                saw=f"{table} was written to {_text(before[table])}, and is now to be "
-                f"written to {_text(place)}.",
-                why="The rows that it has would stay behind, and its open windows be "
-                "cut in two.",
-                fix="Put database and shard_by back, or give the output another table.",
+                saw=(
+                    f"The output {table} moves from {_text(before[table])} to "
+                    f"{_text(place)}."
+                ),
+                why=(
+                    "Its existing rows would stay behind, and its open windows would "
+                    "be split."
+                ),
+                fix="Undo the change, or give the output another table.",
             )
             findings.append(finding)
     return Reckoning(findings=tuple(findings))

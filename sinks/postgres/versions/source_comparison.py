@@ -43,10 +43,12 @@ def compare_source(former: DescribedVersion, wanted: DescribedVersion) -> Reckon
             subject="source",
             state="watermark",
             fate=PlannedFate.KEPT,
-            why="It never goes back: with a longer delay it stands until event time "
-            "has come so much further."
+            why=(
+                "The watermark never goes back: with a longer delay it stops until "
+                "event time has caught up."
+            )
             if before.get("watermark_delay") != after.get("watermark_delay")
-            else "It never goes back.",
+            else "The watermark never goes back.",
         ),
     ]
     return Reckoning(findings=tuple(findings), fates=tuple(fates))
@@ -79,7 +81,7 @@ def reckon_ids(
             None,
             _ids(
                 PlannedFate.LOST,
-                "IDs are noted no more.",
+                "The pipeline stops remembering IDs.",
                 "Repeats count again; those that were dropped stay dropped.",
             ),
         )
@@ -88,15 +90,15 @@ def reckon_ids(
             None,
             _ids(
                 PlannedFate.STARTS_EMPTY,
-                "IDs are noted from now on.",
-                "Of earlier events no ID is known, so a repeat of one counts.",
+                "The pipeline now remembers IDs.",
+                "IDs of earlier events are unknown, so repeats of those events count.",
             ),
         )
     elif has < had or watermark_us is None:
         reckoning = _ids(
             PlannedFate.KEPT,
             "The horizon changes.",
-            "Those behind it are forgotten, bucket by bucket.",
+            "IDs older than the horizon are forgotten, bucket by bucket.",
             PlanVerdict.COMPATIBLE,
         )
     else:
@@ -104,8 +106,10 @@ def reckon_ids(
         reckoning = _ids(
             PlannedFate.KEPT,
             "The horizon is longer.",
-            "What was forgotten is not known again: events from before it stay expired "
-            "until the longer horizon has come there.",
+            (
+                "Forgotten IDs do not come back: events from before the former "
+                "horizon stay expired until the longer horizon is filled."
+            ),
         )
     return ids_from_us, reckoning
 
@@ -130,10 +134,15 @@ def _too_many_buckets(horizon_us: int, bucket_seconds: int) -> Finding:
         verdict=PlanVerdict.INCOMPATIBLE,
         code="TOO_MANY_BUCKETS",
         subject="deduplicate",
-        saw=f"The horizon is to be {horizon_us // 1_000_000} s, and the pipeline files "
-        f"its IDs in buckets of {bucket_seconds} s, as it began: {buckets} of them.",
-        why="Each bucket is a table, and an ID is looked for in all of them: the "
-        "server would be out of locks (max_locks_per_transaction).",
+        saw=(
+            f"The new horizon is {horizon_us // 1_000_000} s. The pipeline stores IDs "
+            f"in buckets of {bucket_seconds} s, fixed at its first start, so it would "
+            f"need {buckets} buckets."
+        ),
+        why=(
+            "Each bucket is a table, and a lookup locks all of them: the server "
+            "would run out of locks (max_locks_per_transaction)."
+        ),
         fix=f"A horizon of up to {BUCKETS_MAX * bucket_seconds} s; or run the changed "
         "file under another pipeline name with other tables: its buckets are an eighth "
         "of the horizon that it begins with.",
@@ -158,8 +167,8 @@ def _unreadable(former: DescribedVersion, wanted: DescribedVersion) -> list[Find
             verdict=PlanVerdict.INCOMPATIBLE,
             code="CONTRACT_CHANGED",
             subject="source.schema",
-            saw=f"Events written as {told} could not be read any more.",
-            why="Those that are still in the topic would be dead letters.",
+            saw=f"Events written as {told} could no longer be read.",
+            why="Such events that are still in the topic would become dead letters.",
             fix="Make the new contract a version of the former one, with defaults for "
             "what it adds, or list both in source.schema.",
         )
@@ -168,18 +177,22 @@ def _unreadable(former: DescribedVersion, wanted: DescribedVersion) -> list[Find
 
 def _another(name: str, had: object, has: object) -> Finding:
     meaning = {
-        "event_id": "The IDs that were seen are of the former field: repeats across "
-        "the update would count twice.",
+        "event_id": (
+            "The pipeline remembers IDs of the former field, so repeats across the "
+            "update would count twice."
+        ),
         "event_time": "Watermark, windows and seen IDs are filed by the former clock.",
     }[name]
     return Finding(
         verdict=PlanVerdict.INCOMPATIBLE,
         code="SOURCE_CHANGED",
         subject=f"source.{name}",
-        saw=f"source.{name} was {had}, and is to be {has}.",
+        saw=f"source.{name} changes from {had} to {has}.",
         why=meaning,
-        fix="Put it back, or run the changed file under another pipeline name with "
-        "other tables.",
+        fix=(
+            "Undo the change, or run the changed file under another pipeline name "
+            "with other tables."
+        ),
     )
 
 

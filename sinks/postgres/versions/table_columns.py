@@ -54,7 +54,7 @@ def reckon_columns(
         Finding(
             verdict=PlanVerdict.COMPATIBLE,
             subject=f"column {table}.{name}",
-            saw="It is written no more.",
+            saw="The pipeline no longer writes it.",
             why="The column stays, and is NULL in new rows.",
         )
         for name in left
@@ -66,7 +66,7 @@ def reckon_columns(
             verdict=PlanVerdict.NEEDS_MIGRATION,
             subject=f"column {table}.{name}",
             saw=f"The table has no column {name}.",
-            why="It is added, and is NULL in the rows that are there.",
+            why="The update adds it; existing rows have NULL in it.",
         )
         for name in missing
     ]
@@ -109,7 +109,7 @@ def _of_an_empty_table(finding: Finding) -> Finding:
     return replace(
         finding,
         verdict=PlanVerdict.NEEDS_MIGRATION,
-        why="The table is empty, so the column is changed.",
+        why="The table is empty, so the update changes the column.",
         fix="",
         code="",
     )
@@ -124,8 +124,11 @@ def _elsewhere(
                 verdict=PlanVerdict.NEEDS_MIGRATION,
                 subject=f"column {table}.{name}",
                 saw=f"{table} is in another database, and has no column {name}.",
-                why="The home's transaction does not reach it, so add the column "
-                "there before the update; until then it does no harm.",
+                why=(
+                    "The update's transaction reaches only the home database. Add "
+                    "the column before the update; an extra column does no harm "
+                    "until then."
+                ),
                 fix=add_column(table, name, wanted[name]).as_string(None),
             )
             for name in missing
@@ -138,8 +141,8 @@ def _retyped(table: str, name: str, had: str, has: str) -> Finding:
         verdict=PlanVerdict.INCOMPATIBLE,
         code="TABLE_DIFFERS",
         subject=f"column {table}.{name}",
-        saw=f"It was {had}, and is to be {has}.",
-        why="The rows that are there would have to be written again.",
+        saw=f"Its type changes from {had} to {has}.",
+        why="Existing rows would have to be rewritten.",
         fix=f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {has}, while the pipeline "
         "is paused; or give the column another name.",
     )
@@ -150,7 +153,7 @@ def _demanding(table: str, name: str) -> Finding:
         verdict=PlanVerdict.INCOMPATIBLE,
         code="TABLE_DIFFERS",
         subject=f"column {table}.{name}",
-        saw="It is written no more, and may not stay empty.",
+        saw="The pipeline no longer writes it, but it is NOT NULL.",
         why="The table would refuse every new row.",
         fix=f"ALTER TABLE {table} ALTER COLUMN {name} DROP NOT NULL.",
     )

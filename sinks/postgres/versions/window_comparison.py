@@ -105,8 +105,10 @@ def _find_refused(
             code="WINDOW_CHANGED",
             subject=f"output {table}",
             saw=f"{', '.join(changed)} changed.",
-            why="What its open windows hold cannot be continued as something else, "
-            "and its rows would mean two things.",
+            why=(
+                "Its open windows cannot continue under another definition, and its "
+                "rows would have two meanings."
+            ),
             fix="Give the changed output another table, or a changed aggregate another "
             "name; both may be written at the same time.",
         )
@@ -126,7 +128,9 @@ def _reckon_lateness(
             verdict=PlanVerdict.COMPATIBLE,
             subject=subject,
             saw="Its allowed lateness changes.",
-            why="Windows are final sooner." if has < had else "None is final yet.",
+            why="Windows are final sooner."
+            if has < had
+            else ("No window is final yet."),
         )
         return held.closed_through_us, Reckoning(findings=(finding,))
     closed_us = watermark_us - had
@@ -136,8 +140,10 @@ def _reckon_lateness(
         verdict=PlanVerdict.NEEDS_MIGRATION,
         subject=subject,
         saw="Its allowed lateness grows.",
-        why="Windows that are final stay final, because what they held is gone: the "
-        "update notes until when that is.",
+        why=(
+            "Final windows stay final, because their state is gone; the update "
+            "records up to which time."
+        ),
     )
     return closed_us, Reckoning(findings=(finding,))
 
@@ -153,7 +159,7 @@ def _reckon_aggregates(
             subject=subject,
             state="windows",
             fate=PlannedFate.KEPT,
-            why="Nothing that they hold has changed.",
+            why="Their state has not changed.",
         )
         return Reckoning(fates=(fate,))
     had = {one["column"]: one for one in before["aggregates"]}
@@ -161,7 +167,7 @@ def _reckon_aggregates(
     added = [name for name in has if name not in had]
     removed = [name for name in had if name not in has]
     saw: list[str] = []
-    why = ["Counts and all other aggregates go on."]
+    why = ["Counts and all other aggregates continue."]
     if added:
         saw.append(f"{', '.join(added)} added")
         why.append(
@@ -244,7 +250,7 @@ def drop_windows(output: _Output, holdings: Holdings) -> Reckoning:
     table = output["table"]
     if not output["is_home"] or not holdings.table(table).state_columns:
         return Reckoning()
-    why = "The output is removed; the rows that are not final stay as they are."
+    why = "The output is removed; rows that are not final stay as they are."
     return Reckoning(
         findings=(
             Finding(

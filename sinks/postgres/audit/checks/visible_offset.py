@@ -51,7 +51,10 @@ def is_visible(
         raise ConfigurationError(
             "TOPIC_NOT_READ",
             saw=f"Pipeline {pipeline} reads {reads}; it was asked for {place.topic}.",
-            why="Nothing of that topic will ever be visible through it.",
-            fix="Correct the topic or the pipeline; a batch run's is batch:RUN.",
+            why="This pipeline will never publish anything from that topic.",
+            fix=(
+                "Correct the topic or the pipeline; the topic of a batch run is "
+                "batch:RUN."
+            ),
         )
     return any(row["next_offset"] > offset for row in rows)

@@ -97,10 +97,14 @@ def one_moment(
             waiting.wait(_PAUSE_S)
     raise RetryableError(
         "REPLAY_UNSETTLED",
-        saw=f"In {_TRIES} looks the databases of pipeline {pipeline} never held the "
-        "same batches.",
-        why="Batches would be compared of which a part is not there yet.",
-        fix=f"Pause the pipeline until it is read: tallyweir pause {pipeline}.",
+        saw=(
+            f"In {_TRIES} tries, the databases of pipeline {pipeline} never held the "
+            "same batches."
+        ),
+        why=(
+            "The replay would be compared with batches that are only partly committed."
+        ),
+        fix=f"Pause the pipeline while it is read: tallyweir pause {pipeline}.",
     )
 
 

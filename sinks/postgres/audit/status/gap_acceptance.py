@@ -89,8 +89,10 @@ def accept_gaps(
         raise ConfigurationError(
             "GAP_REASON_MISSING",
             saw="The reason is blank.",
-            why="Events are given up for lost; the ledger must say who judged so, "
-            "and on what grounds.",
+            why=(
+                "Accepting a gap gives up events as lost; the ledger must record who "
+                "decided that and why."
+            ),
             fix="Pass --reason with a sentence that will still make sense in a year.",
         )
     with translated("accepting a gap"), connection.transaction():
@@ -133,8 +135,9 @@ def _find_gaps(
             + "."
             if rows
             else f"Pipeline {pipeline} reads no topic: it has only had batch runs.",
-            why="There is nothing to accept, and skipping readable events would "
-            "lose them.",
+            why=(
+                "No offsets are missing, and skipping readable events would lose them."
+            ),
             fix="Start the pipeline.",
         )
     return gaps

@@ -80,7 +80,7 @@ def read_samples(
         raise ConfigurationError(
             "STEP_UNKNOWN",
             saw=f"No step is called {step[:40]!r}.",
-            why="There are no rows of it.",
+            why="Only these steps have samples.",
             fix=f"Name one of {', '.join(_ORDER)}.",
         )
     with snapshot(connection, doing="reading a pipeline's samples"):

@@ -131,7 +131,8 @@ class PipelineSummary(Standing):
             older = " and ".join(str(epoch) for epoch in self.driver.fenced)
             return (
                 f"The driver of epoch {older} is still connected; epoch "
-                f"{self.driver.epoch} has taken over, so it publishes nothing more."
+                f"{self.driver.epoch} has taken over, so the older driver publishes "
+                "nothing more."
             )
         return None
 
@@ -147,12 +148,12 @@ class PipelineSummary(Standing):
             return "Kafka does not answer."
         if self.since_commit_s is not None and self.since_commit_s <= RECENT_S:
             return (
-                "Timers fire, and nothing is read although records wait; the driver's "
-                "log says what it does."
+                "Timers fire, but the driver reads nothing although records wait; "
+                "see its log."
             )
         return (
-            "A driver is connected, has records to read, and publishes nothing; its "
-            "log says what it does."
+            "The driver is connected and has records to read, but publishes nothing; "
+            "see its log."
         )
 
 

@@ -181,8 +181,8 @@ def read_letter(
         raise ConfigurationError(
             "LETTER_UNKNOWN",
             saw=f"Pipeline {pipeline} has no dead letter {topic}/{partition}/{offset}.",
-            why="A dead letter is named by the place that its record was read at.",
-            fix=f"tallyweir dead-letters list {pipeline} shows those that there are.",
+            why="Topic, partition and offset of its record identify a dead letter.",
+            fix=f"tallyweir dead-letters list {pipeline} shows all dead letters.",
         )
     return WholeLetter(
         **rows[0],

@@ -54,8 +54,8 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
         yield told if rows == 1 else f"{told} Its row is there {rows} times."
     if explanation.guarantee is Guarantee.AT_LEAST_ONCE:
         yield (
-            "The pipeline writes at_least_once: what a batch had written before it was "
-            "run again, or given up, stays; and no IDs are remembered."
+            "The pipeline writes at_least_once: rows stay that a batch wrote before "
+            "it was repeated or given up, and no IDs are remembered."
         )
     for number, hit in enumerate(explanation.catalog_hits):
         yield _tell_hit(hit, is_first=number == 0)
@@ -69,8 +69,8 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
         s.fate is not Fate.COMMITTED for s in explanation.sightings
     ):
         yield (
-            "What was put aside is found by the ID alone, so it may be of another "
-            "source."
+            "Late, expired, filtered and duplicate events and dead letters are found "
+            "by the ID alone, so they may belong to another source."
         )
     fates = {sighting.fate for sighting in explanation.sightings}
     yield from map(_tell_windows, explanation.in_windows_only)
@@ -92,8 +92,8 @@ def narrate_unknown(
             broker did not respond.
     """
     yield (
-        f"Nothing is known of ID {explanation.event_id!r} in pipeline "
-        f"{explanation.pipeline}. Searched: {'; '.join(explanation.searched)}."
+        f"Pipeline {explanation.pipeline} has no trace of ID "
+        f"{explanation.event_id!r}. Searched: {'; '.join(explanation.searched)}."
     )
     for branch in explanation.awaited:
         yield (
@@ -102,8 +102,8 @@ def narrate_unknown(
         )
     if explanation.id_has_source:
         yield (
-            "The catalog knows IDs of this pipeline by their source as well; see that "
-            "--source is the event's."
+            "The catalog stores the IDs of this pipeline together with their source; "
+            "check that --source is the event's."
         )
     if explanation.forgotten_before_s is not None:
         limit = datetime.fromtimestamp(explanation.forgotten_before_s, tz=UTC)
@@ -114,7 +114,7 @@ def narrate_unknown(
             "this event may be among them."
         )
     if unread is None:
-        yield "Kafka did not answer, so records that were not read yet are unknown."
+        yield "Kafka did not answer, so unread records could not be searched."
     elif waiting := {place: n for place, n in unread.items() if n > 0}:
         places = ", ".join(f"{n} on {place}" for place, n in sorted(waiting.items()))
         yield f"The pipeline has yet to read {places}; the event may be among them."
@@ -165,9 +165,9 @@ def _tell_sighting(
             )
         case Fate.EXPIRED:
             said = (
-                f"{which} at {where} was put aside as expired in {batch}: its event "
-                f"time {_time(sighting.event_time)} is beyond the horizon, so whether "
-                "it is a repeat cannot be known."
+                f"{which} at {where} expired in {batch}: its event time "
+                f"{_time(sighting.event_time)} is beyond the horizon, so whether it "
+                "is a repeat cannot be known."
             )
         case Fate.FILTERED:
             said = (

@@ -45,7 +45,7 @@ def test_an_output_may_not_move(before: dict[str, Any], now: dict[str, Any]) -> 
     """The order of databases counts: a row's place is a position in the list."""
     (found,) = find_moved(_definition(**before), _definition(**now)).findings
     assert "OUTPUT_MOVED" == found.code
-    assert found.saw.startswith("t was written to ")
+    assert found.saw.startswith("The output t moves from ")
 
 
 def test_outputs_come_and_go() -> None:
