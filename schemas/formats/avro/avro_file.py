@@ -31,7 +31,7 @@ def read_avro_file(path: Path) -> Iterator[EventRecord]:
             schema = json.loads(reader.metadata["avro.schema"])
         except Exception as exc:
             # fastavro raises errors of any class if the bytes are not an Avro file.
-            raise AvroFileError(f"no Avro file ({exc})") from exc
+            raise AvroFileError(f"not an Avro file ({exc})") from exc
         if not isinstance(schema, dict) or schema.get("type") != "record":
             raise AvroFileError("the file holds no records")
         parse_schema(schema)

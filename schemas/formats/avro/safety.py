@@ -291,8 +291,10 @@ class _SchemaParser:
         if has_default and not _fits_default(entry["default"], node):
             _refuse_form(
                 place,
-                f"the default {json.dumps(entry['default'])[:40]} is no "
-                f"{_first_branch(node)} (in a union, the first type counts).",
+                (
+                    f"the default {json.dumps(entry['default'])[:40]} does not match "
+                    f"{_first_branch(node)} (in a union, the first type counts)."
+                ),
             )
         return RecordField(
             name=name,

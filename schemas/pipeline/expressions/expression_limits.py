@@ -197,13 +197,13 @@ def _check_number(
 def _check_text(place: str, text: str, kind: Argument) -> Iterator[Problem]:
     if kind is Argument.FORMAT and _format_width(text) > LENGTH_MAX:
         yield _excess(
-            f"has as {place} a format with a width of more than {LENGTH_MAX}",
+            f"uses as {place} a format with a width of more than {LENGTH_MAX}",
             "It decides how much memory one event takes.",
             "Write a smaller width.",
         )
     elif kind is Argument.TYPES and _DECIMAL.search(text):
         yield _excess(
-            f"has as {place} the type decimal",
+            f"uses the type decimal as {place}",
             "A short text such as 1e-600000000 would keep Spark computing for hours.",
             "Read it as string, and convert it by try_to_number.",
         )
@@ -217,8 +217,10 @@ def _check_sequence(call: Call) -> Iterator[Problem]:
         if abs(known[1] - known[0]) <= LENGTH_MAX * step:
             return
     yield _excess(
-        f"calls sequence at character {call.start + 1} with other bounds than whole "
-        f"numbers that are {LENGTH_MAX} steps apart at most",
+        (
+            f"calls sequence at character {call.start + 1} with bounds that are not "
+            f"whole numbers at most {LENGTH_MAX} steps apart"
+        ),
         "One event could ask for more elements than memory can hold.",
         "Write both bounds as numbers, or compare with the bounds instead.",
     )
@@ -281,7 +283,7 @@ def _check_pattern(place: str, text: str, kind: Argument) -> Iterator[Problem]:
     except PatternError as exc:
         seen = str(exc)
     yield _excess(
-        f"has as {place} one that {seen}",
+        f"uses as {place} a pattern that {seen}",
         "One event could keep the driver searching for hours.",
         "Begin the pattern with ^, repeat single characters only, or ask several "
         "simpler questions such as contains(…).",

@@ -99,7 +99,7 @@ def _here() -> CustomFigures:
 
 def _finite(name: str, value: float) -> float:
     if not math.isfinite(value):
-        raise ValueError(f"{name}: {value} is no number that can be added up")
+        raise ValueError(f"{name}: {value} is not a number that can be added up")
     return value
 
 
@@ -107,7 +107,7 @@ def _checked(name: str, known: dict[str, float] | dict[str, list[float]]) -> str
     if name in known:
         return name
     if not is_figure_name(name):
-        raise ValueError(f"{name!r} is no name of lower-case letters, digits and _")
+        raise ValueError(f"{name!r} is not a name of lower-case letters, digits and _")
     if len(known) >= FIGURES_MAX:
         raise ValueError(f"{name}: a pipeline reports {FIGURES_MAX} names at most")
     return name

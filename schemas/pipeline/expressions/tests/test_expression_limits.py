@@ -85,7 +85,7 @@ def test_what_literals_bound_is_taken(text: str) -> None:
         ("levenshtein(a, b) > 3", "without a threshold"),
         ("levenshtein(a, b, n) > 3", "argument 3 of levenshtein"),
         ("a RLIKE b", "computes the pattern of RLIKE at character 3"),
-        ("a REGEXP '(a+)+$'", "one that repeats a group without end"),
+        ("a REGEXP '(a+)+$'", "a pattern that repeats a group without end"),
         ("a RLIKE '^x' || b", "computes the pattern"),
         ("a RLIKE ('^x')", "computes the pattern"),
         ("a NOT LIKE (b)", "computes the pattern"),
