@@ -94,7 +94,7 @@ def test_a_driver_killed_at_every_point_loses_nothing_and_repeats_what_it_wrote(
         )
         found_of = audit.explain(connection, "readings", twice, lambda _key, _id: ())
     told = "\n".join(audit.narrate(found_of, lambda _payload: None))
-    assert "Its row is there 2 times." in told
+    assert "Its row appears 2 times." in told
     assert "writes at_least_once" in told
 
 

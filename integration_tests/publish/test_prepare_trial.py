@@ -183,7 +183,7 @@ def test_a_role_needs_its_privileges_and_row_security_is_no_lack_of_them(
             (note,) = try_tables(
                 "billing", connection, {"numbers": False}, _CLAIM, hold=hold_table
             )
-        assert "this login may insert into it, and not hold it" in note
+        assert "this login may insert into it, but may not lock it" in note
         execute(
             billing_dsn,
             "ALTER TABLE numbers ENABLE ROW LEVEL SECURITY",

@@ -156,9 +156,7 @@ class AlertBook(LockedSession):
     def forget_old(self) -> None:
         """Delete alerts that ended ``KEPT_DAYS`` days ago."""
         values = {"days": KEPT_DAYS}
-        self.run(
-            "forgetting old alerts", lambda c: c.execute(_SQL["forget_old"], values)
-        )
+        self.run("deleting old alerts", lambda c: c.execute(_SQL["forget_old"], values))
 
     def _note(self, statement: str, told: Notification, **more: object) -> None:
         values = {

@@ -78,7 +78,7 @@ def check_participant(
         batch has this sequence, so the next driver or the resolver rolls it back.
     """
     with (
-        translated(f"looking into {database}"),
+        translated(f"checking {database}"),
         connect(dsn, application_name="tallyweir preflight") as connection,
     ):
         connection.autocommit = True
@@ -108,7 +108,7 @@ def check_distinct(dsns: Mapping[str, str]) -> None:
     names: dict[TupleRow, str] = {}
     for name, dsn in dsns.items():
         with (
-            translated(f"looking into {name}"),
+            translated(f"checking {name}"),
             connect(dsn, application_name="tallyweir preflight") as connection,
         ):
             identity = connection.execute(_SQL["identity"]).fetchone()

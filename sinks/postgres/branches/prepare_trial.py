@@ -164,7 +164,7 @@ class PrepareTrial:
             return error.saw.removesuffix(".")
         except psycopg.errors.InsufficientPrivilege:
             # Appending needs no right to lock the table against alterations.
-            return "this login may insert into it, and not hold it"
+            return "this login may insert into it, but may not lock it"
         return None
 
     def _write_any(self, *, is_row_secured: bool) -> str | None:

@@ -26,7 +26,7 @@ def read_tombstones(connection: Connection[TupleRow], pipeline: str) -> Tombston
         RetryableError: The server went away.
     """
     values = {"pipeline": pipeline}
-    with translated("reading what was erased"):
+    with translated("reading erased events"):
         row = connection.execute(_SQL["erased_ids"], values).fetchone()
         assert row is not None
         positions = connection.execute(_SQL["erased_positions"], values).fetchall()

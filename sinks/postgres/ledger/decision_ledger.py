@@ -86,4 +86,4 @@ class PostgresDecisionLedger:
                 },
             )
 
-        self._link.run("noting committed branches", note)
+        self._link.run("recording committed branches", note)

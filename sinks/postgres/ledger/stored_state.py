@@ -63,7 +63,7 @@ def read_decided(
 def read_global_id(text: str) -> GlobalId:
     """Read a global id that our own tables hold."""
     gid = GlobalId.parse(text)
-    assert gid is not None, f"the ledger holds a global id of another make: {text!r}"
+    assert gid is not None, f"the ledger holds a global id of an unknown form: {text!r}"
     return gid
 
 

@@ -44,7 +44,7 @@ class ScratchDatabase:
         self.dsn = make_conninfo(server_dsn, dbname=self.name)
         self._server = connect(server_dsn, application_name=_NAME)
         try:
-            with translated("making a scratch database"):
+            with translated("creating a scratch database"):
                 self._server.autocommit = True
                 self._drop_left()
                 self._create()

@@ -73,7 +73,7 @@ class LockedSession:
         self._connection = connect(dsn, application_name=application_name)
         values = {"idle_timeout": f"{int(idle_timeout_s * 1000)}ms"}
         self.run(
-            "beginning a session",
+            "opening a session",
             lambda connection: connection.execute(_SQL["session_settings"], values),
         )
 

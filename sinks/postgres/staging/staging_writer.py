@@ -53,7 +53,7 @@ class StagingWriter:
         self.rows: dict[str, int] = {}
 
     def __enter__(self) -> Self:
-        with translated("beginning to stage"):
+        with translated("starting to stage"):
             self._connection.execute(_SQL["begin_staging"])
             register_attempt(self._connection, self._names, self._attempt)
         return self

@@ -127,5 +127,5 @@ def _is_beside(
     with ExitStack() as opened:
         parts = connect_databases(opened, connection, output.databases, databases)
         (part,) = parts.of(output)
-        with translated(f"looking into database {part.name}"):
+        with translated(f"checking database {part.name}"):
             return is_there(part.connection, output.identifier)

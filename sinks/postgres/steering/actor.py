@@ -21,5 +21,5 @@ def act_as(connection: Connection[TupleRow], name: str) -> None:
     Raises:
         RetryableError: The server went away.
     """
-    with translated("telling who acts"), connection.transaction():
+    with translated("identifying the operator"), connection.transaction():
         connection.execute(_SQL["set_actor"], {"name": name})

@@ -110,7 +110,7 @@ def redriving(
         ConfigurationError: ``PIPELINE_UNKNOWN``.
         RetryableError: ``REDRIVE_AT_WORK``, or the server went away.
     """
-    with translated("looking at a pipeline"), connection.transaction():
+    with translated("reading a pipeline"), connection.transaction():
         audited = read_audited(connection, pipeline)
         locked = fetch_one(connection, _SQL["try_lock"], pipeline=pipeline)
     if not locked["is_locked"]:
@@ -186,7 +186,7 @@ def begin_redrive(
         Before the COMMIT nothing has changed. After it each of them may have been
         sent, as far as the notes can tell.
     """
-    with translated("noting what is sent again"), connection.transaction():
+    with translated("recording dead letters to redrive"), connection.transaction():
         connection.cursor().executemany(
             _SQL["begin"],
             [
@@ -210,7 +210,7 @@ def note_sent(
         Before the COMMIT they are in Kafka but not noted, so the next redrive of them
         sends them again: copies of the same event. After it they are skipped.
     """
-    with translated("noting what was sent again"), connection.transaction():
+    with translated("recording redriven dead letters"), connection.transaction():
         connection.cursor().executemany(
             _SQL["note_sent"],
             [

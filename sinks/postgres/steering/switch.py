@@ -87,8 +87,8 @@ def switch(
                 "SWITCH_NOT_SHADOWED",
                 saw=f"{shadowing} does not work in the shadow of {front}.",
                 why=(
-                    "Two pipelines can change places only if one is a fork of the "
-                    "other."
+                    "Two pipelines can change places only if one has shadows of the "
+                    "other's tables."
                 ),
                 fix=(
                     "Name the pipeline in front first, then its fork; tallyweir fork "

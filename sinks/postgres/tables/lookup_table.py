@@ -186,7 +186,7 @@ def _as_arrow(
         ]
     except pa.ArrowInvalid as error:
         # A numeric with more digits than Arrow's decimal has, or NaN.
-        raise _unfit(table, f"A value of it does not fit: {error}") from error
+        raise _unfit(table, f"A value does not fit its type: {error}") from error
     return pa.table(columns, schema=schema)
 
 

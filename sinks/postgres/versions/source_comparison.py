@@ -30,11 +30,11 @@ def compare_source(former: DescribedVersion, wanted: DescribedVersion) -> Reckon
     ]
     findings += _unreadable(former, wanted)
     had, has = _topics(before), _topics(after)
-    why = "The new version reads on where the former one stopped"
+    why = "The new version continues where the former one stopped"
     if has - had:
         why += f"; {', '.join(sorted(has - had))} from the start of its log"
     if had - has:
-        why += f"; {', '.join(sorted(had - has))} stays where it stands, unread"
+        why += f"; {', '.join(sorted(had - has))} keeps its position, unread"
     fates = [
         StateFate(
             subject="source", state="offsets", fate=PlannedFate.KEPT, why=f"{why}."

@@ -170,9 +170,7 @@ def _reckon_aggregates(
     why = ["Counts and all other aggregates continue."]
     if added:
         saw.append(f"{', '.join(added)} added")
-        why.append(
-            f"{', '.join(added)}: NULL in windows that had begun, which cannot know it."
-        )
+        why.append(f"{', '.join(added)}: NULL in windows that had already begun.")
     if removed:
         saw.append(f"{', '.join(removed)} removed")
         why.append(f"{', '.join(removed)}: NULL in windows that are not final.")

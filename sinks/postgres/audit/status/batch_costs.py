@@ -128,7 +128,7 @@ def read_evidence(
         ConfigurationError: ``PIPELINE_UNKNOWN``.
         RetryableError: The server went away.
     """
-    with snapshot(connection, doing="looking for what keeps a pipeline"):
+    with snapshot(connection, doing="looking for what blocks a pipeline"):
         audited = read_pipeline(connection, pipeline)
         batches = read_measured(connection, audited, newest=BATCHES_MAX)
         facts = _read_facts(connection, audited, lag)
@@ -144,7 +144,7 @@ def read_reported(
         ConfigurationError: ``PIPELINE_UNKNOWN``.
         RetryableError: The server went away.
     """
-    with snapshot(connection, doing="reading what functions have reported"):
+    with snapshot(connection, doing="reading figures that functions reported"):
         audited = read_pipeline(connection, pipeline)
         batches = read_measured(connection, audited, newest=newest)
     return custom_figures(batches), hot_keys(batches)

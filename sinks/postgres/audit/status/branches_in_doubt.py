@@ -227,14 +227,14 @@ def _judge(
 
 def _why(gid: GlobalId, newest: EpochClaim | None, verdict: InDoubtVerdict) -> str:
     if newest is None:
-        return f"home knows no pipeline of number {gid.claim.pipeline_number}"
+        return f"home has no pipeline with number {gid.claim.pipeline_number}"
     match verdict:
         case InDoubtVerdict.COMMIT:
             return f"batch {gid.sequence} is decided, with this branch in its list"
         case InDoubtVerdict.ROLL_BACK:
             return (
                 f"epoch {newest.epoch} ({newest.nonce}) has superseded its driver, "
-                "which decided nothing of it"
+                "which never decided the branch"
             )
         case InDoubtVerdict.LEAVE:
             return "its driver has the newest claim and may yet decide it"

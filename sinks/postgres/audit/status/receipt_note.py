@@ -51,7 +51,7 @@ def note_receipt(connection: Connection[TupleRow], receipt: Receipt) -> None:
     Crash:
         Before the COMMIT the former receipt stays; the next verify notes its own.
     """
-    with translated("noting a receipt"), connection.transaction():
+    with translated("recording a receipt"), connection.transaction():
         connection.execute(
             _SQL["note"],
             {

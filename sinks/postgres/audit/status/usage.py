@@ -101,7 +101,7 @@ def read_usage(
         RetryableError: The server went away.
     """
     values = {"pipeline": pipeline, "span": span}
-    with snapshot(connection, doing="reading what batches have used"):
+    with snapshot(connection, doing="reading the resources that batches used"):
         known = read_pipeline(connection, pipeline)
         totals = fetch_one(connection, _SQL["totals"], **values)
 

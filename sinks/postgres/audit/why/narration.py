@@ -51,7 +51,7 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
         told = _tell_sighting(
             sighting, _which(copy, is_again=is_again), source, read_payload
         )
-        yield told if rows == 1 else f"{told} Its row is there {rows} times."
+        yield told if rows == 1 else f"{told} Its row appears {rows} times."
     if explanation.guarantee is Guarantee.AT_LEAST_ONCE:
         yield (
             "The pipeline writes at_least_once: rows stay that a batch wrote before "
@@ -62,7 +62,8 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
     for one in explanation.left_out:
         yield (
             f"{one.output} has no row of the copy at {one.position} offset "
-            f"{one.offset}: it takes only what meets its condition: {one.condition}."
+            f"{one.offset}: it takes only events that meet its condition: "
+            f"{one.condition}."
         )
     yield from _tell_awaited(explanation)
     if explanation.id_has_source and any(
@@ -119,7 +120,7 @@ def narrate_unknown(
         places = ", ".join(f"{n} on {place}" for place, n in sorted(waiting.items()))
         yield f"The pipeline has yet to read {places}; the event may be among them."
     elif unread:
-        yield "The pipeline has read all that Kafka gives out."
+        yield "The pipeline has read every record that Kafka returns."
     else:
         yield "The pipeline reads no topic: it has only had batch runs."
 
@@ -182,7 +183,7 @@ def _tell_redrive(redrive: Redrive) -> str:
     if redrive.sent_at is None:
         return (
             f" It was about to be sent again at {_time(redrive.asked_at)} {asked}; "
-            "whether it was is not known."
+            "whether it was sent is unknown."
         )
     assert redrive.new_partition is not None
     place = TopicPartition(redrive.topic, redrive.new_partition)
@@ -210,8 +211,8 @@ def _tell_hit(hit: CatalogHit, *, is_first: bool) -> str:
     bucket = datetime.fromtimestamp(hit.bucket, tz=UTC)
     if not is_first:
         return (
-            f"It is remembered again from {_batch(hit.batch)}; further copies are held "
-            "against the payload of that one."
+            f"It is remembered again from {_batch(hit.batch)}; further copies are "
+            "compared with the payload of that one."
         )
     return (
         f"The ID is remembered as seen (bucket of {_time(bucket)}), first "
@@ -227,8 +228,8 @@ def _tell_windows(hit: CatalogHit) -> str:
         for at in (hit.bucket, hit.bucket + hit.bucket_seconds)
     )
     return (
-        f"No table has a row of it by its ID. Batch {hit.batch.sequence} added its "
-        f"events to the windows of {', '.join(hit.windows)}; this one's time is from "
+        f"No table has a row with its ID. Batch {hit.batch.sequence} added its events "
+        f"to the windows of {', '.join(hit.windows)}; this one's time is from "
         f"{_time(begin)} to {_time(end)}, so it is in rows of windows of that time."
     )
 
@@ -250,8 +251,8 @@ def _tell_awaited(explanation: Explanation) -> Iterator[str]:
             continue
         if branch.sequence in committed:
             yield (
-                f"Batch {branch.sequence} is decided, {_not_yet(branch)}; the resolver "
-                "will commit what it has of the event there."
+                f"Batch {branch.sequence} is decided, {_not_yet(branch)}; the "
+                "resolver will commit the event's rows there."
             )
         else:
             yield (

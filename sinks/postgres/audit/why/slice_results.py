@@ -243,7 +243,7 @@ def read_slice_results(
         ConfigurationError: A database is unknown, or a table may not be read.
         RetryableError: A server went away.
     """
-    doing = "reading what became of a slice"
+    doing = "reading the results of a slice"
     with (
         connect(home_dsn, application_name="tallyweir notebook") as connection,
         ExitStack() as opened,

@@ -234,7 +234,7 @@ def test_topics_come_and_go_with_their_contracts() -> None:
     plan = compare(former, version(append()), holdings(append()))
     assert PlanVerdict.COMPATIBLE is plan.verdict
     (told,) = [f.why for f in plan.reckoning.fates if f.state == "offsets"]
-    assert "clicks stays where it stands" in told
+    assert "clicks keeps its position" in told
 
 
 def test_outputs_come_and_go() -> None:
