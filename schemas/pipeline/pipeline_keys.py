@@ -170,8 +170,9 @@ class PipelineKeys(Keys[Pipeline]):
                 return (*place, *keys.in_file(at[2:]))
             return self.in_file(at)
 
-        enrich, predict = _until_wrong(self.enrich), _until_wrong(self.predict)
-        is_known = enrich == self.enrich and predict == self.predict
+        lookups = _build_each(self.enrich, report, "enrich")
+        models = _build_each(self.predict, report, "predict")
+        is_known = None not in (*lookups, *models)
         limit, monitor = self.dead_letter_limit, self.monitor
         built = tuple(keys.build(report, place) for keys, place in outputs)
         with report.building(in_file):
@@ -181,15 +182,9 @@ class PipelineKeys(Keys[Pipeline]):
                 guarantee=self.guarantee,
                 deduplicate=self._build_deduplicate(report),
                 validate=tuple(self._build_rules(report)),
-                enrich=tuple(
-                    one.build(report, ("enrich", index))
-                    for index, one in enumerate(enrich)
-                ),
+                enrich=_until_wrong(lookups),
                 transform=None if is_known else _unknown,
-                predict=tuple(
-                    one.build(report, ("predict", index))
-                    for index, one in enumerate(predict)
-                ),
+                predict=_until_wrong(models),
                 filter=self.filter,
                 dead_letter_limit=limit.build(report, ("dead_letter_limit",))
                 if limit
@@ -215,6 +210,16 @@ class PipelineKeys(Keys[Pipeline]):
             with report.building(partial(add, ("validate", code))):
                 rule = Rule(reason_code=code, condition=condition)
             yield rule
+
+
+def _build_each(
+    parts: tuple[Keys[Part] | None, ...], report: Report, key: str
+) -> tuple[Part | None, ...]:
+    """Build all parts of a list that can be read, and report what is wrong in each."""
+    return tuple(
+        None if one is None else one.build(report, (key, index))
+        for index, one in enumerate(parts)
+    )
 
 
 def _until_wrong(parts: tuple[Part | None, ...]) -> tuple[Part, ...]:

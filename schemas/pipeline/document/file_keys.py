@@ -57,7 +57,11 @@ _MAPPING = ("a mapping", "Write keys and values, as key: value.")
 _LIST = ("a list", "Write [a, b], or a line - a for each.")
 
 _CUT: Literal["cut"] = "cut"
+_REPORTED: Literal["reported"] = "reported"
 _UNKNOWN = "extra_forbidden"
+_MISSING = "missing"
+#: The greatest whole number has this many digits, as Postgres' widest decimal here.
+_DIGITS_MAX = 38
 
 Word = TypeVar("Word", bound=StrEnum)
 Part = TypeVar("Part")
@@ -132,15 +136,19 @@ class Keys(BaseModel, Generic[Part]):
             return given
         if not isinstance(given, YamlMap):
             raise mistyped(given, report, *_MAPPING)
+        # Pydantic names no place for a key with half of a surrogate pair.
+        readable = {key: value for key, value in given.items() if _is_unicode(key)}
+        for key in given.keys() - readable.keys():
+            cls._report_unknown(key, given.at, report)
         try:
-            return handler(given)
+            return handler(readable)
         except ValidationError as error:
-            errors = error.errors()
+            errors = _told(error, by_key=True)
         # An unknown key is the likely cause of a missing one.
         for one in sorted(errors, key=lambda one: one["type"] != _UNKNOWN):
             cls._report(one, given.at, report)
         wrong = {str(one["loc"][0]) for one in errors}
-        right = {key: value for key, value in given.items() if key not in wrong}
+        right = {key: value for key, value in readable.items() if key not in wrong}
         others = {
             key: one(given.at) if callable(one) else one
             for key, one in cls.stand_ins.items()
@@ -152,26 +160,31 @@ class Keys(BaseModel, Generic[Part]):
     def _report(cls, error: ErrorDetails, at: Path, report: Report) -> None:
         key = str(error["loc"][0])
         if error["type"] == _UNKNOWN:
-            known = [str(field.alias) for field in cls.model_fields.values()]
-            problem = Problem(
+            cls._report_unknown(key, at, report)
+        elif error["type"] == _MISSING and len(error["loc"]) == 1:
+            holder = next((one for one in reversed(at) if isinstance(one, str)), None)
+            report.add(
+                Problem(
+                    code="PIPELINE_MISSING_KEY",
+                    at=(*at, key),
+                    saw=f"The key {key!r} is missing.",
+                    why="It has no default.",
+                    fix=f"Add it to {holder or 'the file'}.",
+                )
+            )
+
+    @classmethod
+    def _report_unknown(cls, key: str, at: Path, report: Report) -> None:
+        known = [str(field.alias) for field in cls.model_fields.values()]
+        report.add(
+            Problem(
                 code="PIPELINE_UNKNOWN_KEY",
                 at=(*at, key),
                 saw=f"The key {key!r} is unknown.",
                 why="Nothing reads it; it is probably misspelt.",
                 fix=suggest(key, known),
             )
-        elif error["type"] == "missing" and len(error["loc"]) == 1:
-            holder = next((one for one in reversed(at) if isinstance(one, str)), None)
-            problem = Problem(
-                code="PIPELINE_MISSING_KEY",
-                at=(*at, key),
-                saw=f"The key {key!r} is missing.",
-                why="It has no default.",
-                fix=f"Add it to {holder or 'the file'}.",
-            )
-        else:
-            return
-        report.add(problem)
+        )
 
 
 def reject(
@@ -193,8 +206,36 @@ def reject(
     return _reported()
 
 
-def _reported(kind: Literal["reported", "cut"] = "reported") -> PydanticCustomError:
+def _reported(kind: Literal["reported", "cut"] = _REPORTED) -> PydanticCustomError:
     return PydanticCustomError(kind, "it is reported already")
+
+
+def _told(error: ValidationError, *, by_key: bool = False) -> list[ErrorDetails]:
+    """Return the errors of a value, which is reported, or will be by ``Keys``.
+
+    Args:
+        error: What pydantic found; of a union, errors of each of its types.
+        by_key: The value is a mapping, of which each wrong key must be reported.
+
+    Raises:
+        TypeError: It is not, so that a default would take the place of a wrong value.
+    """
+    errors = error.errors()
+    kinds = {_REPORTED, _CUT, _UNKNOWN, _MISSING}
+    told = {one["loc"][:by_key] for one in errors if one["type"] in kinds}
+    for one in errors:
+        if one["loc"][:by_key] not in told:
+            raise TypeError(f"nothing has reported {one['type']} at {one['loc']}")
+    return errors
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether text can be encoded; half of a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def mistyped(
@@ -272,8 +313,10 @@ def _condition(value: Given, info: Info) -> str:
 
 
 def _whole_number(value: Given, info: Info) -> int:
-    if isinstance(value, YamlScalar) and value.kind == "int" and value.text.isdecimal():
-        return int(value.text)
+    if isinstance(value, YamlScalar) and value.kind == "int":
+        digits = value.text.lstrip("0") or value.text
+        if value.text.isdecimal() and len(digits) <= _DIGITS_MAX:
+            return int(value.text)
     raise mistyped(value, info.context, "a whole number", "Write digits.")
 
 
@@ -301,9 +344,11 @@ def _scalar(value: Given, info: Info) -> Scalar:
         node = ScalarNode(f"tag:yaml.org,2002:{value.kind}", value.text)
         try:
             constructed: Scalar = SafeConstructor().construct_object(node)
-        except ValueError:
+        except (ValueError, OverflowError):
             constructed = math.nan
-        if not isinstance(constructed, float) or math.isfinite(constructed):
+        is_huge = isinstance(constructed, int) and abs(constructed) >= 10**_DIGITS_MAX
+        is_finite = not isinstance(constructed, float) or math.isfinite(constructed)
+        if is_finite and not is_huge:
             return constructed
     wanted = "text, a finite number, true, false or null"
     raise mistyped(value, info.context, wanted, f"Write {wanted}.")
@@ -336,7 +381,8 @@ def _items(value: Given, handler: Handler, info: Info) -> list[Several]:
     for item in value:
         try:
             read.append(handler((item,)))
-        except ValidationError:
+        except ValidationError as error:
+            _told(error)
             read.append(())
     return read
 
@@ -379,7 +425,7 @@ def one_by_one(stand_in: str | None = None) -> WrapValidator:
             try:
                 values |= handler({key: one})
             except ValidationError as error:
-                if error.errors()[0]["type"] == _CUT:
+                if any(one["type"] == _CUT for one in _told(error)):
                     # What YAML takes for the next keys is the rest of an expression.
                     break
                 if stand_in is not None:
@@ -409,7 +455,11 @@ WholeNumber = Annotated[
     PlainValidator(_whole_number),
     WithJsonSchema({"type": "integer", "minimum": 0}),
 ]
-Share = Annotated[float, PlainValidator(_share), WithJsonSchema({"type": "number"})]
+Share = Annotated[
+    float,
+    PlainValidator(_share),
+    WithJsonSchema({"type": ["number", "string"], "pattern": r"^[0-9.eE+-]+$"}),
+]
 Flag = Annotated[bool, PlainValidator(_flag), WithJsonSchema({"type": "boolean"})]
 Simple = Annotated[
     Scalar,

@@ -29,10 +29,14 @@ class Report:
     file: str
     lines: dict[Path, int] = field(default_factory=dict)
     _found: dict[tuple[Problem, int], None] = field(default_factory=dict)
+    _wrong: set[Path] = field(default_factory=set)
 
     def add(self, problem: Problem, line: int | None = None) -> None:
         """Keep a problem once, on a given line or on the line of its path."""
         self._found[problem, line or self._line_of(problem.at)] = None
+        # A key that is there twice says nothing of the value that counts.
+        if problem.code != DUPLICATE_KEY:
+            self._wrong.add(problem.at)
 
     def add_found(
         self, problems: Iterable[Problem], in_file: Callable[[Path], Path]
@@ -43,13 +47,9 @@ class Report:
             problems: Problems of a part.
             in_file: Turns a path in the part into the path in the file.
         """
-        # A key that is there twice says nothing of the value that counts.
-        told = (problem for problem, _ in self._found)
-        wrong = {one.at for one in told if one.code != DUPLICATE_KEY}
-        for problem in problems:
-            at = in_file(problem.at)
-            if at not in wrong:
-                self.add(replace(problem, at=at))
+        placed = [replace(problem, at=in_file(problem.at)) for problem in problems]
+        for problem in [one for one in placed if one.at not in self._wrong]:
+            self.add(problem)
 
     def building(self, in_file: Callable[[Path], Path]) -> AbstractContextManager[None]:
         """Let a part be built even if it is wrong, and keep its problems.

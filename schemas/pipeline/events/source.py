@@ -130,6 +130,8 @@ class Source:
 
 
 def _event_id(value: Given, info: Info) -> str | HeaderId:
+    if isinstance(value, HeaderId):
+        return value
     text = read_text(value, info)
     if not text.startswith(_HEADER_PREFIX):
         return text
@@ -143,7 +145,7 @@ class SourceKeys(Keys[Source]):
     stand_ins: ClassVar[Mapping[str, object]] = {
         "topic": "unnamed",
         "schema": StandIn("unnamed"),
-        "event_id": f"{_HEADER_PREFIX}unnamed",
+        "event_id": HeaderId(header="unnamed"),
         "event_time": StandIn("unnamed"),
         "watermark_delay": timedelta(),
     }

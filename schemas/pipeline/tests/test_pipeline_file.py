@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -532,3 +533,62 @@ def test_outboxes_and_joins_are_checked_for_the_rest(tmp_path: Path) -> None:
         (24, "PIPELINE_NAME"),
         (26, "PIPELINE_UNKNOWN_COLUMN"),
     ]
+
+
+@pytest.mark.parametrize("branches", ["9" * 4301, "1" + "0" * 38])
+def test_a_number_that_is_too_long_never_becomes_a_default(
+    tmp_path: Path, branches: str
+) -> None:
+    """Python itself refuses to convert more than 4,300 digits."""
+    text = VALID.replace("{table: a}", f"{{table: a, branches: {branches}}}")
+    ((line, code, _),) = _problems(tmp_path, text)
+    assert (15, "PIPELINE_VALUE") == (line, code)
+
+
+@pytest.mark.parametrize("value", ["0x" + "f" * 9000, "1" + ":00" * 174 + ".0"])
+def test_a_default_that_no_column_holds_is_refused(tmp_path: Path, value: str) -> None:
+    """Whether YAML reads it as digits to the base 16 or 60."""
+    text = VALID.replace(
+        "{airline: name}", f"{{airline: name}}\n    default: {{airline: {value}}}"
+    )
+    ((line, code, _),) = _problems(tmp_path, text)
+    assert (14, "PIPELINE_VALUE") == (line, code)
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [('  "\\ud800": 1\nvalidate:', 8), ('"\\ud800": 1\nvalidate:', 8)],
+)
+def test_half_of_a_character_is_an_unknown_key(
+    tmp_path: Path, written: str, line: int
+) -> None:
+    """JSON's escapes can write it, and no encoding holds it."""
+    text = VALID.replace("validate:", written, 1)
+    ((found, code, _),) = _problems(tmp_path, text)
+    assert (line, "PIPELINE_UNKNOWN_KEY") == (found, code)
+
+
+def test_a_wrong_lookup_hides_no_mistake_in_the_next(tmp_path: Path) -> None:
+    """The columns that it would add are unknown, but not what else is wrong."""
+    text = VALID.replace(
+        "  - table: airlines", '  - table: x\n    select: {q: w}\n  - table: "a;b"'
+    )
+    assert [(11, "PIPELINE_MISSING_KEY"), (13, "PIPELINE_NAME")] == [
+        problem[:2] for problem in _problems(tmp_path, text)
+    ]
+
+
+def test_a_missing_source_brings_no_problem_of_its_stand_in(tmp_path: Path) -> None:
+    """Every problem is of something that the file has, or lacks."""
+    text = VALID.replace("source:", "sourc:")
+    assert ["PIPELINE_MISSING_KEY", "PIPELINE_UNKNOWN_KEY"] == sorted(
+        code for _, code, _ in _problems(tmp_path, text)
+    )
+
+
+def test_many_problems_take_time_in_proportion(tmp_path: Path) -> None:
+    """A file of a megabyte may have tens of thousands."""
+    rules = "".join(f'  r{number}: "true"\n' for number in range(9000))
+    before = time.process_time()
+    assert len(_problems(tmp_path, VALID.replace("validate:\n", f"validate:\n{rules}")))
+    assert time.process_time() - before < 4
