@@ -154,7 +154,7 @@ def test_ctrl_c_ends_a_batch_run_that_can_be_done_again(shell: _Shell) -> None:
         terminal.await_child("java")
         terminal.press_ctrl_c()
         assert 130 == terminal.wait(), terminal.text
-    assert "the same command again does the run" in terminal.text
+    assert "the same command finishes the run" in terminal.text
     assert "Traceback" not in terminal.text
     with shell.type(*arguments, "--offsets", offsets) as terminal:
         assert 0 == terminal.wait(), terminal.text

@@ -18,7 +18,7 @@ from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
 from tallyweir.spark_jobs.engine.spark_log import configure_spark_logging
 from tallyweir.spark_jobs.engine.stop_signals import end_on_interrupt
 
-_TOLD = "interrupted: the same command again does the run, if it is not done"
+_TOLD = "interrupted: the same command finishes the run, unless it is done"
 
 
 def main() -> int:

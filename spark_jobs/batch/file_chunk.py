@@ -81,6 +81,6 @@ def unreadable(path: object, code: str, saw: str) -> ConfigurationError:
     return ConfigurationError(
         code,
         saw=f"{path}: {saw}.",
-        why="Its rows cannot be read as they were meant.",
-        fix="Correct the file, and run again; nothing was published.",
+        why="The run would misread the file's rows.",
+        fix="Correct the file and run again; nothing was published.",
     )

@@ -82,9 +82,9 @@ def open_files(files: PipelineFiles, paths: Sequence[Path]) -> FileSource:
         raise ConfigurationError(
             "RUN_WITHOUT_IDS",
             saw=f"The pipeline takes the event ID from the header {event_id.header!r}.",
-            why="A row of a file has no headers, and without its ID a repeat of an "
-            "event could not be noticed.",
-            fix="Give the pipeline an event_id that is a field.",
+            why="A row of a file has no headers, and without an ID the run could not "
+            "notice repeats.",
+            fix="Use a field as the pipeline's event_id.",
         )
     contract, *others = (one.contract for one in files.contracts.each)
     if others:
@@ -92,7 +92,7 @@ def open_files(files: PipelineFiles, paths: Sequence[Path]) -> FileSource:
             "RUN_SEVERAL_CONTRACTS",
             saw=f"The pipeline reads {contract.reference} and "
             f"{', '.join(other.reference for other in others)}.",
-            why="Nothing in a row of a file says which of them it is of.",
+            why="A row of a file does not say which contract it follows.",
             fix="Send the rows to Kafka, each file with tallyweir emit --schema.",
         )
     found = read_input_files(paths, contract)

@@ -58,7 +58,7 @@ class InputFile:
             raise ConfigurationError(
                 "INPUT_CHANGED",
                 saw=f"{self.path} was written to while the run read it.",
-                why="What was read is neither the old content nor the new.",
+                why="The run may have read a mix of the old and the new content.",
                 fix="Run again when the file is complete; nothing was published.",
             )
 
@@ -100,7 +100,7 @@ def _check_distinct(paths: Sequence[Path]) -> None:
             raise ConfigurationError(
                 "INPUT_TWICE",
                 saw=f"{path} is {former}, which is an input already.",
-                why="Each of its rows would be an event twice.",
+                why="The run would read each of its rows twice.",
                 fix="Name it once; two patterns may match the same file.",
             )
 
@@ -111,7 +111,7 @@ def _read_input_file(path: Path, partition: int, contract: Contract) -> InputFil
         raise ConfigurationError(
             "INPUT_FORM",
             saw=f"The input is {str(path)!r}.",
-            why="The ending tells how to read it.",
+            why="The file's ending says how to read it.",
             fix=f"Use a file that ends in {', '.join(_FORMS)}.",
         )
     try:
@@ -122,7 +122,7 @@ def _read_input_file(path: Path, partition: int, contract: Contract) -> InputFil
         raise ConfigurationError(
             "INPUT_MISSING",
             saw=f"{path} cannot be read ({exc.strerror}).",
-            why="It holds the events.",
+            why="The file holds the events.",
             fix="Correct the path.",
         ) from exc
     return InputFile(

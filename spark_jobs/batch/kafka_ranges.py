@@ -43,7 +43,7 @@ def parse_ranges(texts: Sequence[str]) -> list[OffsetRange]:
         )
     places = {one.topic_partition for one in ranges}
     if len(places) < len(ranges) or len({place.topic for place in places}) > 1:
-        raise _malformed("The ranges are of several topics, or of one partition twice.")
+        raise _malformed("The ranges name several topics, or one partition twice.")
     return sorted(ranges, key=lambda one: one.topic_partition)
 
 
@@ -153,8 +153,8 @@ def check_held(
             )
             raise ConfigurationError(
                 "RANGE_NOT_THERE",
-                saw=f"{wanted} was asked for; the broker {there}.",
-                why="A run over less than was asked for would look complete.",
+                saw=f"{wanted} was requested; the broker {there}.",
+                why="A run over a smaller range would look complete.",
                 fix="Ask for what the broker holds.",
             )
 
@@ -163,6 +163,7 @@ def _malformed(saw: str) -> ConfigurationError:
     return ConfigurationError(
         "RANGE_MALFORMED",
         saw=saw,
-        why="A range is half-open, and there is one for each partition of one topic.",
+        why="A range is half-open; a run takes one range for each partition of one "
+        "topic.",
         fix="Write it as TOPIC:PARTITION:FROM-UNTIL, such as orders:0:0-1000.",
     )

@@ -197,7 +197,7 @@ def _check_guarantee(guarantee: Guarantee) -> None:
         raise ConfigurationError(
             "RUN_AT_LEAST_ONCE",
             saw="The pipeline writes at_least_once.",
-            why="A run is done once by its name; one that was cut short would leave "
+            why="A run happens once under its name; an interrupted one would leave "
             "rows behind.",
             fix="Load with a pipeline of another name that writes exactly_once.",
         )
@@ -206,7 +206,7 @@ def _check_guarantee(guarantee: Guarantee) -> None:
 def _check_replaceable(layout: PipelineLayout, progress: Progress) -> None:
     """Check that the run can replace everything that it would truncate."""
     obstacles = {
-        "reads a stream, whose events would be gone": progress.clocks,
+        "reads a stream, whose events would be lost": progress.clocks,
         "has outputs in other databases or in branches": layout.branches,
         "keeps state for keys": layout.keyed,
     }
@@ -215,8 +215,8 @@ def _check_replaceable(layout: PipelineLayout, progress: Progress) -> None:
             raise ConfigurationError(
                 "RUN_CANNOT_TRUNCATE",
                 saw=f"The pipeline {obstacle}.",
-                why="A run that truncates takes the place of everything before it, in "
-                "one transaction of the home database.",
+                why="A truncating run replaces everything before it in one "
+                "transaction of the home database.",
                 fix="Append, or load into a pipeline with a name and tables of its "
                 "own.",
             )

@@ -100,7 +100,7 @@ def _read_header(
         (names,) = csv.reader([text], strict=True)
         CsvRows(contract, names)
     except UnicodeDecodeError as exc:
-        raise unreadable(path, "INPUT_MALFORMED", "the header is no UTF-8") from exc
+        raise unreadable(path, "INPUT_MALFORMED", "the header is not UTF-8") from exc
     except csv.Error as exc:
         raise unreadable(path, "INPUT_MALFORMED", f"no CSV header ({exc})") from exc
     except RowError as exc:

@@ -10,13 +10,10 @@ from tallyweir.schemas.pipeline.checks.databases import HOME
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_NO_PAYLOADS = "Without it a correction cannot be told from a repeat."
-_ALREADY_OUT = (
-    "What an event has brought there cannot be taken out again by the event's ID."
-)
+_NO_PAYLOADS = "Without that hash a correction looks like a repeat."
+_ALREADY_OUT = "The run cannot remove an event's rows there by the event's ID."
 _IN_ONE_TRANSACTION = (
-    "A row and the one that takes its place belong in one transaction of the home "
-    "database."
+    "A row and its replacement must share one transaction of the home database."
 )
 
 
@@ -41,14 +38,14 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
     if isinstance(event_id, HeaderId):
         yield (
             f"takes the event ID from the header {event_id.header!r}",
-            "The tables do not hold it, so the rows of an ID could not be found.",
+            "The tables do not hold it, so the run could not find an event's rows.",
             "Append",
         )
         return
     if len(pipeline.source.schemas) > 1:
         yield (
             f"reads several contracts, {', '.join(pipeline.source.schemas)}",
-            "One's event under the ID of another's would be taken for a correction.",
+            "Events of two contracts that share an ID would look like corrections.",
             "Append",
         )
     if deduplicate is None:
@@ -75,7 +72,7 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
         elif not output.holds(event_id):
             yield (
                 f"leaves the ID {event_id} out of the columns of {output.table}",
-                "The rows of an ID are found by it.",
+                "The run finds an ID's rows by this column.",
                 f"Add {event_id} to the columns",
             )
 

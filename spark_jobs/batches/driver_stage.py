@@ -145,8 +145,8 @@ class DriverStage:
             raise RetryableError(
                 "DRIVER_STAGE_FAILED",
                 saw=f"The driver could not stage a batch ({type(error).__name__}).",
-                why="The batch at hand was dropped whole.",
-                fix="Nothing to do if it passes; else report it with the driver's "
+                why="The driver discarded the whole batch.",
+                fix="Nothing to do if it passes; otherwise report it with the driver's "
                 "output.",
             ) from error
 

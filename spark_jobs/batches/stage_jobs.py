@@ -151,9 +151,9 @@ class StageJobs:
             "STAGING_UNSETTLED",
             saw=f"A batch was staged {_STAGINGS_MAX} times, and each time tasks that "
             "ran again had decided otherwise than before.",
-            why="An event could be lost to a copy that is not staged.",
-            fix="Nothing if it passes; else make the pipeline's own Python give the "
-            "same rows each time it is run.",
+            why="An event could be dropped in favour of a copy that was never staged.",
+            fix="Nothing to do if it passes; otherwise make the pipeline's own "
+            "Python return the same rows at each run.",
         )
 
     def _stage_once(

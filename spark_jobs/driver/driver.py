@@ -207,8 +207,9 @@ class Driver:
                 raise RetryableError(
                     "FENCED_FOR_NOW",
                     saw="The pipeline was paused, or a batch run has taken it over.",
-                    why="One claim publishes at a time.",
-                    fix="Nothing to do: the driver goes on when that has ended.",
+                    why="Only one claim can publish at a time.",
+                    fix="Nothing to do: the driver goes on after the pause or the "
+                    "batch run.",
                 ) from fenced
 
     def _run_claim(self, prepared: _Prepared, databases: ClaimedDatabases) -> None:

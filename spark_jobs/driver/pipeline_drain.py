@@ -93,7 +93,8 @@ class PipelineDrain:
         self._log.info(
             "drained",
             after_sequence=paused.last_sequence,
-            fix=f"Nothing. tallyweir resume {self._pipeline} lets it go on.",
+            fix=f"Nothing to do. tallyweir resume {self._pipeline} makes the pipeline "
+            "go on.",
         )
         return True
 

@@ -76,8 +76,9 @@ class DriverSettings:
         if sys.flags.optimize:
             raise ConfigurationError(
                 "ASSERTIONS_OFF",
-                saw="Python runs without assertions, by -O or PYTHONOPTIMIZE.",
-                why="They hold a batch against the locked ledger before its COMMIT.",
+                saw="Python runs without assertions, because of -O or PYTHONOPTIMIZE.",
+                why="Assertions check a batch against the locked ledger before its "
+                "COMMIT.",
                 fix="Unset PYTHONOPTIMIZE.",
             )
         bootstrap = environment.get("TALLYWEIR_KAFKA_BOOTSTRAP")
@@ -154,6 +155,6 @@ def _whole(
             "SETTING_INVALID",
             saw=f"{name} is {text!r}.",
             why=f"It must be a whole number of at least {lowest}{bound}.",
-            fix="Unset it for the default, or correct it.",
+            fix="Correct it, or unset it to use the default.",
         )
     return number

@@ -100,6 +100,6 @@ def chosen_profile(environment: Mapping[str, str]) -> Profile:
             "PROFILE_UNKNOWN",
             saw=f"{PROFILE_VARIABLE}, or --profile, is {name!r}.{meant}",
             why=f"There are {', '.join(PROFILES)}.",
-            fix="Name one of them, or none.",
+            fix="Name one of them, or leave it unset.",
         )
     return PROFILES[name]

@@ -35,11 +35,12 @@ def explaining_lost_jvm() -> Iterator[None]:
         raise RetryableError(
             "SPARK_ENDED",
             saw="Spark's JVM has ended, or was killed.",
-            why="It is a child of this process, which can stage nothing without it. "
-            "A batch that was not published yet is dropped whole.",
-            fix="Start this again. If it returns, look into the log of Spark, and into "
-            "the kernel's for a process killed for want of memory: then give the "
-            "machine or the container more, or Spark less by TALLYWEIR_DRIVER_MEMORY.",
+            why="This process cannot stage without its JVM. An unpublished batch is "
+            "discarded whole.",
+            fix="Start the process again. If the error returns, read Spark's log, "
+            "and search the kernel's log for a process killed for lack of memory: "
+            "then give the machine or the container more memory, or Spark less with "
+            "TALLYWEIR_DRIVER_MEMORY.",
         ) from error
 
 
@@ -59,8 +60,8 @@ def query_failed(failure: Exception) -> RetryableError:
     return RetryableError(
         "SPARK_QUERY_FAILED",
         saw=f"Spark ended the query: {what_failed(failure)}",
-        why="The batch at hand was dropped whole.",
-        fix="Nothing to do if it passes; the log of Spark has the details.",
+        why="The driver discarded the whole batch.",
+        fix="Nothing to do if it passes; Spark's log has the details.",
     )
 
 

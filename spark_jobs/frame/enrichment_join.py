@@ -65,8 +65,9 @@ def enrich(
                 saw=f"The events' {column} is {kinds[column].simpleString()}, "
                 f"{lookup_column} of the lookup {enrichment.label} is "
                 f"{found.simpleString()}.",
-                why="Only values of one type are equal for certain.",
-                fix="Cast the lookup's column in a view, and look up the view.",
+                why="Only values of the same type compare reliably.",
+                fix="Cast the lookup's column in a view, and use the view as the "
+                "lookup.",
             )
         conditions.append(_are_equal(column, kinds[column], key_column(number), found))
     if lookup.slices is not None:

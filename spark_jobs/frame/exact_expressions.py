@@ -349,10 +349,10 @@ class _Walk:
                 saw=f"{self._part(node)} would be computed up to {copies:,} times for "
                 "each event.",
                 why="Functions such as ln, floor, nullif or abs of decimals compute "
-                "what is within them 2 to 5 times, to see where Spark would pass a "
-                f"failure over; {_COPIES_MAX:,} times in all is the limit.",
-                fix="Put fewer of them within one another, or have a transform add a "
-                "part of it as a column.",
+                "their arguments 2 to 5 times, to find failures that Spark would "
+                f"hide; {_COPIES_MAX:,} times in all is the limit.",
+                fix="Nest fewer of these functions, or add a part of the expression "
+                "as a column in a transform.",
             )
 
     def _check_scales(self, product: Node) -> None:
@@ -364,9 +364,9 @@ class _Walk:
                 saw=f"{self._part(product)} multiplies decimals of {scales[0]} and "
                 f"{scales[1]} places.",
                 why=f"The product may need {sum(scales)}; Spark keeps "
-                f"{_DECIMAL_DIGITS}, and would round the others away.",
-                fix="Say yourself which places are wanted, for example by "
-                "cast(price AS decimal(38, 6)).",
+                f"{_DECIMAL_DIGITS}, and would round off the others.",
+                fix="Choose the places to keep, for example with cast(price AS "
+                "decimal(38, 6)).",
             )
 
     def _note(

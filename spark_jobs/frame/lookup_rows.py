@@ -66,7 +66,7 @@ def check_rows(rows: pa.Table, enrichment: Enrichment) -> pa.Table:
                 saw=f"The lookup {enrichment.label} has a range of "
                 f"{_told(key, enrichment)} that ends at {valid[1]}, before it begins "
                 f"at {valid[0]}.",
-                why="No instant lies in it, so the row cannot be meant.",
+                why="The range contains no instant, so the row must be a mistake.",
                 fix=f"Correct the row in {enrichment.label}.",
             )
         if valid[0] < valid[1]:
@@ -122,7 +122,7 @@ def _as_instants(
         "LOOKUP_TYPE",
         saw=f"Column {lookup_column} of the lookup {enrichment.label} is of type "
         f"{kind}.",
-        why="An event's time lies in a range of instants or days only.",
+        why="An event's time can only be compared with instants or days.",
         fix="Choose another column for as_of, or cast it in a view.",
     )
 
@@ -136,14 +136,14 @@ def _ambiguous(
         return ConfigurationError(
             "LOOKUP_AMBIGUOUS",
             saw=f"The lookup {enrichment.label} has more than one row with {told}.",
-            why="Each of their events would count more than once.",
+            why="Each event that matches them would count more than once.",
             fix=f"Make ({columns}) unique in {enrichment.label}.",
         )
     return ConfigurationError(
         "LOOKUP_AMBIGUOUS",
         saw=f"The lookup {enrichment.label} has rows with {told} whose ranges overlap: "
         f"one ends at {former[1]}, another begins at {following[0]}.",
-        why="Events in both would count more than once.",
+        why="Events in both ranges would count more than once.",
         fix=f"Let the ranges of one ({columns}) end where the next begins.",
     )
 

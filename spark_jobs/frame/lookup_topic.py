@@ -94,8 +94,8 @@ class LookupTopic:
                 "LOOKUP_READ_FAILED",
                 saw=f"Spark could not read {self._enrichment.label}: "
                 f"{what_failed_and_why(error)}",
-                why="Events cannot be enriched without it.",
-                fix="Nothing to do if it passes; the log of Spark has the details.",
+                why="The driver cannot enrich events without it.",
+                fix="Nothing to do if it passes; Spark's log has the details.",
             ) from error
         self._check_decodable(rows)
         return rows.select(list(copied_columns(self._enrichment))), _version(positions)
@@ -173,9 +173,9 @@ class LookupTopic:
                 "LOOKUP_UNREADABLE",
                 saw=f"The record of {self._topic}[{partition}] at offset {offset} "
                 f"cannot be looked up: {seen}.",
-                why="Events of its key would be enriched wrongly, or not at all.",
-                fix="Send a good record, or one without a value, under the same key; "
-                "or correct the enrichment's schema.",
+                why="Events with its key would be enriched wrongly, or not at all.",
+                fix="Send a valid record, or one without a value, under the same "
+                "key; or correct the enrichment's schema.",
             )
 
 

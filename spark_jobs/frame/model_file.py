@@ -102,7 +102,7 @@ class Model:
             raise ConfigurationError(
                 "MODEL_UNREADABLE",
                 saw=f"{self.path} cannot be loaded: {_first_line(error)}",
-                why="Its predictions are columns of the pipeline.",
+                why="The pipeline's columns include its predictions.",
                 fix="Export the model again, to ONNX.",
             ) from error
 
@@ -227,13 +227,13 @@ class Model:
         if tensor.kind not in _SPARK_TYPES:
             raise self._mismatch(
                 f"its output {output.name!r} is {tensor.kind}",
-                "Export it as a tensor; skl2onnx does with the option zipmap=False.",
+                "Export it as a tensor; skl2onnx does so with the option zipmap=False.",
             )
         width = tensor.width or 1
         if width > 1 and output.index is None:
             raise self._mismatch(
                 f"its output {output.name!r} has {width} values for each event",
-                f"Write {output.name}[0], or another of them.",
+                f"Write {output.name}[0], or another index.",
             )
         if output.index is not None and output.index >= width:
             raise self._mismatch(
@@ -245,7 +245,7 @@ class Model:
         return ConfigurationError(
             "MODEL_MISMATCH",
             saw=f"{self.path} and the pipeline do not fit: {saw}.",
-            why="The model would be fed, or read, wrongly.",
+            why="The pipeline would feed the model or read its results wrongly.",
             fix=fix,
         )
 
@@ -269,14 +269,14 @@ def read_model(prediction: Prediction, beside: Path) -> Model:
         raise ConfigurationError(
             "MODEL_MISSING",
             saw=f"{path} cannot be read ({error.strerror}).",
-            why="The pipeline predicts with it.",
+            why="The pipeline makes its predictions with this model.",
             fix="Put the model there, or correct the path in predict.",
         ) from error
     if len(content) > MODEL_BYTES_MAX:
         raise ConfigurationError(
             "MODEL_UNREADABLE",
             saw=f"{path} is larger than {MODEL_BYTES_MAX:,} bytes.",
-            why="Every worker keeps it in memory.",
+            why="Every worker keeps the model in memory.",
             fix="Use a smaller model.",
         )
     model = Model(path=str(path), content=content, prediction=prediction)

@@ -88,7 +88,7 @@ def _failed(what: str) -> ConfigurationError:
     return ConfigurationError(
         "TRANSFORM_FAILED",
         saw=f"The pipeline's transform failed: {what}.",
-        why="Without it there are no events to publish.",
+        why="Without the transform there are no events to publish.",
         fix="Correct the function in the pipeline's file.",
     )
 
@@ -97,6 +97,7 @@ def _columns(saw: str) -> ConfigurationError:
     return ConfigurationError(
         "TRANSFORM_COLUMNS",
         saw=saw,
-        why="A transform adds columns; those that it gets stay as they are.",
-        fix="Use withColumn with a new name, and drop nothing.",
+        why="A transform may add columns; it must not change the columns that it "
+        "receives.",
+        fix="Use withColumn with a new name, and drop no column.",
     )

@@ -183,8 +183,8 @@ def _refused_by_spark(
     expression: _Expression, exc: PySparkException | Py4JJavaError
 ) -> Problem:
     return _mistyped(
-        f"Of {expression.text!r} Spark says: {_message(exc)}",
-        "Spark could not run it.",
+        f"Spark rejects {expression.text!r}: {_message(exc)}",
+        "Spark could not run the expression.",
         "Correct the expression, or cast its parts.",
     ).under(*expression.at)
 
@@ -210,7 +210,7 @@ class _Tree:
         if is_condition and kind != "boolean":
             yield _mistyped(
                 f"{self._text!r} is of type {_shown(kind)}.",
-                "A condition is true or false; Spark would choose which.",
+                "A condition must be true or false; Spark would have to guess.",
                 "Compare it with something, as in … > 0 or … IS NOT NULL.",
             )
         for number, node in enumerate(self._nodes):
@@ -239,8 +239,9 @@ class _Tree:
                     yield _mistyped(
                         f"In {self._text!r} Spark would take {value.sql()}, which is "
                         f"{_shown(before)}, for {_shown(after)}.",
-                        "What cannot be converted would be guessed at, or fail.",
-                        f"Write which is meant, such as CAST({value.sql()} AS "
+                        "A value that cannot be converted would fail or become a "
+                        "guess.",
+                        f"Say what is meant, such as CAST({value.sql()} AS "
                         f"{_shown(after)}), or compare values of one type.",
                     )
                     break
@@ -249,7 +250,7 @@ class _Tree:
             if target.startswith("decimal") and source in {"string", "variant"}:
                 yield self._unbounded(
                     f"casts {value.sql()}, which is {source}, to decimal",
-                    "A text such as 1e-600000000 keeps Spark computing for hours.",
+                    "Text such as 1e-600000000 keeps Spark busy for hours.",
                     "Use to_number or try_to_number, such as "
                     "try_to_number(x, 'S9999999990D99').",
                 )
@@ -263,7 +264,7 @@ class _Tree:
         is_literal = value.getClass().getSimpleName() == "Literal"
         if not is_literal or is_special_time(value.toString()):
             yield self._unrepeatable(
-                f"takes {value.sql()} for a time, which may be that at which it runs"
+                f"takes {value.sql()} for a time, which may be the time of the run"
             )
 
     def _check_elements(self, number: int) -> Iterator[Problem]:
@@ -274,8 +275,8 @@ class _Tree:
             ):
                 yield self._unbounded(
                     "puts a column of any length into each element of an array",
-                    "The result would be as large as the square of the event.",
-                    "Make the elements of themselves and of numbers only.",
+                    "The result could be as large as the square of the event.",
+                    "Compute each element only from itself and from numbers.",
                 )
 
     def _check_sum(self, number: int) -> Iterator[Problem]:
@@ -283,7 +284,7 @@ class _Tree:
             if _grows(_type_of(self._root.apply(body))):
                 yield self._unbounded(
                     "aggregates into a value of any length",
-                    "It may double with each element.",
+                    "The value may double with each element.",
                     "Aggregate numbers; join text by array_join.",
                 )
                 return
@@ -293,7 +294,7 @@ class _Tree:
             if any(_is_collection(part) for part in _parts(column["dataType"])):
                 yield self._unbounded(
                     f"looks at all of {column['name']} for each element of an array",
-                    "Arrays within arrays take more time than one event may.",
+                    "Nested passes over arrays take more time than one event may use.",
                     "Use a function of two arrays, such as arrays_overlap.",
                 )
 

@@ -267,9 +267,9 @@ def _users_code(output: Stateful) -> Iterator[None]:
             "STATEFUL_FUNCTION_FAILED",
             saw=f"The function of {output.table} failed: "
             f"{describe_failure(error, quote_message=False)}.",
-            why="The batch cannot be published without what it makes of it.",
-            fix="Correct the function, or let it pass such events by; what the error "
-            "said is left out, because it may quote an event.",
+            why="The driver cannot publish the batch without the function's results.",
+            fix="Correct the function, or let it skip such events. The error's "
+            "message is left out, because it may quote an event.",
         ) from error
 
 

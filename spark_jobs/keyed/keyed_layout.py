@@ -33,8 +33,10 @@ def keyed_table(
             raise ConfigurationError(
                 "KEY_TYPE",
                 saw=f"The key column {name} of {output.table} is {types[name]}.",
-                why="Keys are kept as text, so each must have one spelling only.",
-                fix=f"Make it one of {', '.join(sorted(KEY_TYPES))} in a transform.",
+                why="Keys are stored as text, so each key must have exactly one "
+                "spelling.",
+                fix="Convert it in a transform to one of "
+                f"{', '.join(sorted(KEY_TYPES))}.",
             )
     return KeyedTable(
         table=output.table,

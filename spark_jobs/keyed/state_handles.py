@@ -69,8 +69,9 @@ class StateVersion:
             saw=f"A key has state of version {stored.schema_version}; the function is "
             f"of version {self.number}"
             + ("." if self.migrate else " and has no migrate function."),
-            why="What the state means is not known.",
-            fix="Raise version and give a migrate function, or put the code back.",
+            why="The function may misread the state.",
+            fix="Raise version and give a migrate function, or restore the former "
+            "code.",
         )
 
 

@@ -134,9 +134,10 @@ class SliceCapture:
     def _empty(self) -> ConfigurationError:
         return ConfigurationError(
             "SLICE_EMPTY",
-            saw=f"There is no record to read for {self._pipeline.name}.",
-            why="A notebook shows what becomes of records.",
-            fix="Send some, with tallyweir emit for example, or ask for other offsets.",
+            saw=f"Kafka has no record to read for {self._pipeline.name}.",
+            why="A notebook shows how a pipeline treats records.",
+            fix="Send some records, for example with tallyweir emit, or ask for "
+            "other offsets.",
         )
 
     def _admin(self) -> KafkaAdmin:
@@ -160,8 +161,8 @@ class SliceCapture:
         if (self.directory / MANIFEST).exists():
             raise ConfigurationError(
                 "SLICE_EXISTS",
-                saw=f"There is a slice in {self.directory}.",
-                why="A notebook next to it may have been made for it.",
+                saw=f"{self.directory} already holds a slice.",
+                why="A notebook in the directory may depend on it.",
                 fix=f"Open it with tallyweir notebook {self.directory}, or name "
                 "another directory with --output.",
             )
@@ -169,7 +170,8 @@ class SliceCapture:
             raise ConfigurationError(
                 "SLICE_TOO_LARGE",
                 saw=f"The slice would cover {offsets:,} offsets.",
-                why="One process holds it in memory; more is for tallyweir batch.",
+                why="One process holds the slice in memory; use tallyweir batch for "
+                "more.",
                 fix=f"Ask for at most {OFFSETS_MAX:,} in all.",
             )
 

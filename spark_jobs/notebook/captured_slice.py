@@ -91,8 +91,9 @@ class CapturedSlice:
         raise ConfigurationError(
             "SLICE_LACKS_LOOKUP",
             saw=f"The pipeline looks up {', '.join(enrichment.select.values())} in "
-            f"{enrichment.label}, which the slice does not have.",
-            why="Lookups are captured with the records, and the pipeline has changed.",
+            f"{enrichment.label}, which the slice lacks.",
+            why="A slice captures lookups with its records, and the pipeline has "
+            "changed since.",
             fix="Capture the slice again with tallyweir notebook.",
         )
 

@@ -91,7 +91,7 @@ class _Pair:
             yield "No driver of the pipeline has ever started: nothing is committed."
             return
         if self.committed.definition_hash != self.dry.definition_hash:
-            yield "The pipeline's file is not what its last driver ran."
+            yield "The pipeline's file differs from the one that its last driver ran."
         if self.committed.outside:
             yield (
                 f"The pipeline has read {self.committed.outside} records in batches "
@@ -160,7 +160,7 @@ class _Pair:
         if self.committed.outside:
             return "windows hold records that are not in the slice"
         changed = self._changed()
-        differing = "see records for those that were judged otherwise"
+        differing = "see records for those that were judged differently"
         return changed or (
             "no such window is there" if verdict == _MISSING else differing
         )

@@ -101,14 +101,14 @@ class SliceManifest:
             raise ConfigurationError(
                 "SLICE_MISSING",
                 saw=f"{path} cannot be read ({error.strerror}).",
-                why="It says which records are in the slice, and of which pipeline.",
-                fix="Name a directory that tallyweir notebook has made.",
+                why="The manifest names the pipeline and the records of the slice.",
+                fix="Name a directory that tallyweir notebook has created.",
             ) from error
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigurationError(
                 "SLICE_MALFORMED",
-                saw=f"{path} is no manifest of a slice ({type(error).__name__}).",
-                why="It says which records are in the slice, and of which pipeline.",
+                saw=f"{path} is not the manifest of a slice ({type(error).__name__}).",
+                why="The manifest names the pipeline and the records of the slice.",
                 fix="Capture the slice again with tallyweir notebook.",
             ) from error
 

@@ -75,10 +75,11 @@ def _begins_after(recorded: RecordedPipeline, definition_hash: str) -> tuple[int
     if not is_known:
         raise ConfigurationError(
             "REPLAY_OTHER_VERSION",
-            saw="The file is not the version of the pipeline that is in force.",
-            why="It would make other rows, and each would look like an error.",
-            fix="Name the file that the driver runs; tallyweir versions PIPELINE tells "
-            "what has changed.",
+            saw="The file is not the version of the pipeline in force.",
+            why="The replay would produce other rows, and each would look like an "
+            "error.",
+            fix="Name the file that the driver runs; tallyweir versions PIPELINE "
+            "shows the changes.",
         )
     return (after, why) if why else (0, "")
 

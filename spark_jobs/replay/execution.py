@@ -331,8 +331,8 @@ def _too_few_buckets(sequence: int) -> ConfigurationError:
         "REPLAY_LACKS_BUCKETS",
         saw=f"The scratch server has no room for the buckets of seen IDs that batch "
         f"{sequence} has filed.",
-        why="Its events would be dead letters here, which they are not.",
-        fix="Give it as much as the home's server had: ALTER SYSTEM SET "
-        "max_locks_per_transaction, and restart it; or let TALLYWEIR_SCRATCH_DSN name "
-        "another server.",
+        why="The replay would count its events as dead letters by mistake.",
+        fix="Give the scratch server the limit of the home's server: ALTER SYSTEM "
+        "SET max_locks_per_transaction, then restart it; or let "
+        "TALLYWEIR_SCRATCH_DSN name another server.",
     )

@@ -50,7 +50,7 @@ def _read_offsets(checkpoint: Path, batch_id: int) -> dict[TopicPartition, int]:
             "CHECKPOINT_GONE",
             saw=f"Spark's checkpoint has no entry for batch {batch_id}.",
             why="The directory was deleted while the driver ran.",
-            fix="Nothing to do: the next start makes a new one from Postgres.",
+            fix="Nothing to do: the next start creates a new one from Postgres.",
         ) from error
     # A version line, a metadata line, then one line per source.
     sources: dict[str, dict[str, int]] = json.loads(lines[2])

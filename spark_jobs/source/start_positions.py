@@ -38,7 +38,7 @@ def read_starts(
         log.warning(
             "topic left out",
             positions={str(place): stored[place].next_offset for place in left},
-            fix="Nothing if it is meant. With its topic in source.topic again, "
-            "the pipeline goes on from these positions.",
+            fix="Nothing to do if this is intended. If source.topic names the topic "
+            "again, the pipeline goes on from these positions.",
         )
     return starts

@@ -158,9 +158,8 @@ class TopicWatch:
             stable_offset=part.from_offset,
             end_offset=part.until_offset,
             for_s=self._age_s(trouble),
-            fix="Nothing behind the stable offset can be read before its producer "
-            "commits or aborts; kafka-transactions.sh find-hanging names one that "
-            "is dead.",
+            fix="The driver cannot read past the stable offset until the producer "
+            "commits or aborts; kafka-transactions.sh find-hanging names a dead one.",
         )
 
     def _is_due(self, trouble: _Trouble) -> bool:

@@ -242,7 +242,7 @@ def _postgres_type(column: StructField) -> str:
         raise ConfigurationError(
             "TRANSFORM_TYPE",
             saw=f"The column {column.name} is {column.dataType.simpleString()}.",
-            why="Postgres has no type that holds what Spark means by it.",
+            why="Postgres has no type for this Spark type.",
             fix="Cast it in the transform, to one of "
             f"{', '.join(sorted(set(_POSTGRES_TYPES.values())))}.",
         )

@@ -137,7 +137,8 @@ def scratch_server(environment: Mapping[str, str]) -> str:
         raise ConfigurationError(
             "SETTING_MISSING",
             saw=f"{SCRATCH_DSN_VARIABLE} is not set.",
-            why="The stages work in a database that is thrown away.",
-            fix="Open the notebook with tallyweir notebook, which starts a server.",
+            why="The stages need a scratch database.",
+            fix="Open the notebook with tallyweir notebook, which starts a server "
+            "for it.",
         )
     return dsn

@@ -83,8 +83,8 @@ def window_table(
                 "GROUP_TYPE",
                 saw=f"The column {name}, by which {output.table} is grouped, is an "
                 "array, a map or a record.",
-                why="Groups are made by simple values only.",
-                fix="Choose another column, or make a simple one of it in a transform.",
+                why="Windows can only be grouped by simple values.",
+                fix="Choose another column, or derive a simple one in a transform.",
             )
     return WindowTable(
         table=output.table,

@@ -26,6 +26,7 @@ def check_positions_differ(table: pa.Table) -> None:
         raise FatalError(
             "EVENT_DOUBLED",
             saw=f"{doubled} of {len(positions)} events reached a task twice.",
-            why="Each event counts once; nothing of this batch was published.",
-            fix="Make the pipeline's transform give one row for each that it gets.",
+            why="Each event must count once; nothing of this batch was published.",
+            fix="Make the pipeline's transform return exactly one row for each row "
+            "that it receives.",
         )

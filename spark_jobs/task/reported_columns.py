@@ -33,8 +33,8 @@ def check_reported(reported: Reported, schema: StructType) -> None:
         found = "no event has it" if kind is None else f"it is {kind.simpleString()}"
         raise ConfigurationError(
             "REPORTED_COLUMN",
-            saw=f"Figures are taken from the column {name}, and {found}.",
-            why="Only numbers and booleans can be added up.",
+            saw=f"The pipeline takes figures from the column {name}, and {found}.",
+            why="Figures can only be added up from numbers and booleans.",
             fix="Name a field of the event, or a column that the transform adds.",
         )
 

@@ -68,10 +68,10 @@ _REFUSED = {
     "s.a = '1'": ("PIPELINE_EXPRESSION_TYPE", "would take "),
     "datediff(t, dt) > 1": ("PIPELINE_EXPRESSION_TYPE", "would take t"),
     "exists(xs, x -> x > n)": ("PIPELINE_EXPRESSION_TYPE", "would take "),
-    "arrays_overlap(xs, ns)": ("PIPELINE_EXPRESSION_TYPE", "Spark says"),
+    "arrays_overlap(xs, ns)": ("PIPELINE_EXPRESSION_TYPE", "Spark rejects"),
     "string(n) > 1": ("PIPELINE_EXPRESSION_TYPE", "for "),
     "n = gone": ("PIPELINE_EXPRESSION_TYPE", "gone"),
-    "abs(xs) > 1": ("PIPELINE_EXPRESSION_TYPE", "Spark says"),
+    "abs(xs) > 1": ("PIPELINE_EXPRESSION_TYPE", "Spark rejects"),
     # What is the same for all events Spark computes before it sees one.
     "n + CAST('x' AS int) > 1": ("PIPELINE_EXPRESSION_TYPE", "CAST_INVALID_INPUT"),
     "n > 2147483647 * 2": ("PIPELINE_EXPRESSION_TYPE", "ARITHMETIC_OVERFLOW"),

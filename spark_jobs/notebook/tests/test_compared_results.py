@@ -114,7 +114,7 @@ def test_a_different_row_names_the_columns() -> None:
     assert found.rows["why"].tolist() == [
         "the pipeline has changed since its last driver"
     ]
-    assert "not what its last driver ran" in found.notes[0]
+    assert "differs from the one that its last driver ran" in found.notes[0]
 
 
 def test_windows_are_compared_by_their_groups_null_included() -> None:
