@@ -90,4 +90,4 @@ def test_who_may_not_keep_a_receipt_is_told_what_was_found(
     )
     _, out, error = line.run("verify", PIPELINE)
     assert f"Pipeline {PIPELINE}:" in out
-    assert "not kept for the monitor" in error
+    assert "could not be stored for the monitor" in error

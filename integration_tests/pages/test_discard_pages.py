@@ -67,8 +67,8 @@ def test_a_fork_is_discarded_by_an_admin_only(
         reason="half hours are too fine",
     )
     assert before == read_database(home_dsn)
-    act.do("A driver of it ends by itself")
-    expect(forks).to_contain_text("None works in its shadow")
+    act.do("Its driver ends by itself")
+    expect(forks).to_contain_text("No forks")
     ((*told, who),) = query(home_dsn, _NOTE)
     assert told == [FORK, PIPELINE, "half hours are too fine"]
     assert who.startswith("admin.name through ")

@@ -216,7 +216,7 @@ def test_a_fork_is_made_compared_and_put_in_front(
     assert steered.query("SELECT count(*) FROM departures") == [(7,)]
     assert {kind for kind, *_ in steered.query(_ACTS)} == {"fork", "switch"}
     # Each works in the other's shadow now, and the way back is on the other's page.
-    expect(_section(page, "Forks")).to_contain_text("None works in its shadow")
+    expect(_section(page, "Forks")).to_contain_text("No forks")
 
 
 def test_a_version_is_rolled_back_by_the_verdict_of_plan(
@@ -286,9 +286,9 @@ def test_bounds_are_set_and_taken_away_beside_what_was_decided(
     expect(scaling).to_contain_text("executors 1 to 8")
     act = ActDialog(page, _button(page, "Scaling", "Set bounds"))
     act.box.get_by_label("No bounds").check()
-    act.try_out("not scaled", reason="the sale is over")
+    act.try_out("scaling is off", reason="the sale is over")
     assert len(steered.query(bounds)) == 1
-    act.do("not scaled")
+    act.do("scaling is off")
     assert steered.query(bounds) == []
 
 

@@ -206,8 +206,8 @@ class _Watching(StreamingResponse):
             await busy_answer(
                 RetryableError(
                     "MONITOR_BUSY",
-                    saw=f"{WATCHERS_MAX} watch already.",
-                    why="Each holds a connection.",
+                    saw=f"{WATCHERS_MAX} browsers watch already.",
+                    why="Each of them holds a connection.",
                     fix="Close pages that are not in use.",
                 )
             )(scope, receive, send)

@@ -103,9 +103,9 @@ class Guard:
             raise RefusedError(
                 "TOO_MANY_FAILURES",
                 status=429,
-                saw=f"{FAILURES_MAX} wrong tokens came from this address within "
+                saw=f"{FAILURES_MAX} wrong tokens came from this address in "
                 f"{_WINDOW_S:.0f} s.",
-                why="Somebody may be guessing.",
+                why="Someone may be guessing tokens.",
                 fix=f"Wait {_WINDOW_S:.0f} s.",
                 retry_after_s=int(_WINDOW_S),
             )

@@ -158,8 +158,9 @@ class GuardedPaths:
                     "ACT_ARGUMENT",
                     status=422,
                     saw="The address has a query.",
-                    why="What is to be done stands in the body, so nothing was done.",
-                    fix="Give the arguments in the body.",
+                    why="The monitor reads arguments only from the body, so it changed "
+                    "nothing.",
+                    fix="Send the arguments in the body.",
                 )
             try:
                 asked = await _read_asked(request)

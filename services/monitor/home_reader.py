@@ -64,9 +64,9 @@ class HomeReader:
         if not self._free.acquire(timeout=_PATIENCE_S):
             raise RetryableError(
                 "MONITOR_BUSY",
-                saw=f"{_CONNECTIONS} reads have been at work for {_PATIENCE_S:.0f} s.",
-                why="The monitor takes no more of the home database's connections.",
-                fix="Wait; if it stays so, the home database is slow.",
+                saw=f"{_CONNECTIONS} reads have been running for {_PATIENCE_S:.0f} s.",
+                why="The monitor opens no more connections to the home database.",
+                fix="Wait; if this lasts, the home database is slow.",
             )
         try:
             kept = self._take_kept()
@@ -118,9 +118,9 @@ class HomeReader:
     def _too_slow(self) -> RetryableError:
         return RetryableError(
             _TOO_SLOW,
-            saw=f"A read took the home database more than {self._statement_max_s:g} s, "
-            "or somebody ended it there.",
-            why="The monitor shares few connections among all who look.",
-            fix="Wait if the home database is slow or a lock is held there; else ask "
-            "with the command, which waits for as long as it takes.",
+            saw=f"A read took the home database more than {self._statement_max_s:g} "
+            "s, or was cancelled there.",
+            why="All viewers share the monitor's few connections.",
+            fix="Wait if the home database is slow or another session holds a lock; "
+            "otherwise run the command, which waits as long as needed.",
         )

@@ -45,8 +45,8 @@ class ReadRoom:
                 RetryableError(
                     "MONITOR_BUSY",
                     saw=f"{waiting} reads wait already.",
-                    why="One more would only wait longer.",
-                    fix="Wait; if it stays so, the home database is slow.",
+                    why="Another read would only wait longer.",
+                    fix="Wait; if this lasts, the home database is slow.",
                 )
             )
         async with self._limiter:

@@ -67,5 +67,5 @@ def _held_told(held_back: int | None) -> str | None:
         return None
     return (
         f"{held_back:,} offsets wait in Kafka behind an open transaction; tallyweir "
-        "status tells whose."
+        "status shows whose."
     )

@@ -89,7 +89,7 @@ class TokenFile:
                 "UNAUTHENTICATED",
                 status=401,
                 saw="The request has no valid token.",
-                why="What records hold, and acts, are not for everybody.",
+                why="Payloads and acts need a token.",
                 fix="Enter a token; tallyweir monitor-tokens create makes one.",
             )
         return token

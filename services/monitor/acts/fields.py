@@ -92,7 +92,7 @@ class ActField:
         return ConfigurationError(
             "ACT_ARGUMENT",
             saw=f"{self.label}: {saw}.",
-            why="What is to be done is not clear, so nothing was.",
+            why="The monitor cannot know what was meant, so it changed nothing.",
             fix=fix,
         )
 
@@ -114,9 +114,9 @@ class Arguments:
             known = ", ".join(one.name for one in fields) or "none"
             raise ConfigurationError(
                 "ACT_ARGUMENT",
-                saw=f"An argument {unknown[0][:40]!r} was given.",
-                why="The act has no such argument, and without it may do more than was "
-                "meant, so nothing was done.",
+                saw=f"An argument {unknown[0][:40]!r} is unknown.",
+                why="Without it the act might do more than was meant, so the monitor "
+                "changed nothing.",
                 fix=f"Correct its name; the arguments are: {known}.",
             )
         self._values = {one.name: given.get(one.name, "").strip() for one in fields}

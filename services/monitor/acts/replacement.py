@@ -70,7 +70,7 @@ def _switch(call: ActCall) -> Sequence[str]:
 
 def _discard(call: ActCall) -> Sequence[str]:
     done = steering.discard(call.home, call.request("discard"))
-    return (*discard_told(done), call.then("A driver of it ends by itself."))
+    return (*discard_told(done), call.then("Its driver ends by itself."))
 
 
 REPLACEMENT = (

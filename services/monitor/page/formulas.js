@@ -48,7 +48,7 @@ export const FORMULAS = {
     query: "SELECT watermark FROM tallyweir.pipeline WHERE pipeline = $1",
   },
   receipt: {
-    text: "What tallyweir verify found last, and when. It looks at the tables anew; nothing is verified by being here.",
+    text: "What tallyweir verify found last, and when. Each run of verify reads the tables again; this page verifies nothing.",
     query: "SELECT is_verified, summary, batches, taken_at, taken_by FROM tallyweir.receipt WHERE pipeline = $1",
   },
   law: {
@@ -141,7 +141,7 @@ export const FORMULAS = {
     query: "SELECT * FROM tallyweir.scaling_decision WHERE pipeline = $1 ORDER BY decision DESC LIMIT 10",
   },
   act: {
-    text: "What people have done to the pipeline beside running it: each one transaction behind a claim of its own. Sending dead letters again, snapshots and bounds are none; they are noted in tables of their own.",
+    text: "What people have done to the pipeline besides running it: each act is one transaction behind its own claim. Redriving, snapshots and bounds are not acts; the ledger notes them in other tables.",
     query: "SELECT kind, reason, after_sequence, detail, done_by, done_at FROM tallyweir.act WHERE pipeline = $1 ORDER BY epoch DESC",
   },
   letters: {

@@ -23,7 +23,7 @@ export async function showLogs(view, name, batch, before) {
               el("div", {}, el("span", { class: "quiet" }, `${key} `), String(value)))),
           ]),
         )
-      : empty("None: what a driver says otherwise is on its standard error."),
+      : empty("No log lines. A driver writes other messages to its standard error."),
     found.length === LINES
       ? el("a", { class: "more", href: `${here}/${batch ?? ""}/${found.at(-1).number}` }, "Older lines")
       : "",

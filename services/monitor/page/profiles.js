@@ -8,7 +8,7 @@ export async function showProfiles(place, name) {
     const kept = await ask(of(name, "profiles"));
     place.replaceChildren(...(kept.length
       ? [...newest(kept).map((one) => picture(name, one)), list(name, kept)]
-      : [empty("None was taken. On the driver's host: ", el("code", {}, `tallyweir profile ${name}`))]));
+      : [empty("No profiles yet. On the driver's host, run: ", el("code", {}, `tallyweir profile ${name}`))]));
   } catch (error) {
     place.replaceChildren(empty(error.message));
   }

@@ -5,7 +5,7 @@ import { el, empty, moment, of, table, whole } from "./elements.js";
 
 export async function showSamples(place, name, kept) {
   if (!kept) {
-    place.replaceChildren(empty("None are kept. In the pipeline file: ", el("code", {}, "monitor: {samples: 5}")));
+    place.replaceChildren(empty("The pipeline keeps no samples. To keep them, add to the pipeline file: ", el("code", {}, "monitor: {samples: 5}")));
     return;
   }
   if (!currentAccess().name) {

@@ -45,7 +45,7 @@ function offsets(found) {
 }
 
 function snapshots(found, act) {
-  if (!found.length) return empty("There is none to go back to.");
+  if (!found.length) return empty("No snapshots yet.");
   return table(
     [[null, "name"], ["batch", "batch", true], ["watermark", "watermark"], [null, "taken"], [null, "by"], ["snapshot_size", "size", true], [null, "reason"], [null, ""]],
     found.map((one) => [
@@ -66,7 +66,7 @@ function versions(found, act) {
 }
 
 function forks(found, name, act, discard) {
-  if (!found.length) return empty("None works in its shadow.");
+  if (!found.length) return empty("No forks.");
   const compared = el("div", { "aria-live": "polite" });
   const compare = (fork) => (currentAccess().name
     ? el("button", { type: "button", class: "act", onclick: () => showDiff(compared, name, fork) }, "Compare") : null);
@@ -123,7 +123,7 @@ function acts(name) {
         all.map((one) => [
           one.kind, time(one.done_at), one.done_by, whole(one.after_sequence), one.reason,
           el("span", { class: "quiet" }, one.resumed_at ? `until ${moment(one.resumed_at)}, by ${one.resumed_by}` : told(one.detail)),
-        ])) : empty("Nobody has done anything to it by hand."),
+        ])) : empty("No acts yet."),
       found.length === ACTS ? el("button", { type: "button", class: "more", onclick: more }, "Older acts") : "");
   };
   more().catch((error) => place.replaceChildren(empty(error.message)));
