@@ -120,8 +120,8 @@ def delivery_problem(delivery: Delivery) -> RefusedError | None:
     return RefusedError(
         "EVENT_NOT_TAKEN",
         status=422,
-        saw=f"The broker does not take the event ({delivery.error}).",
-        why="It is larger than the topic allows, or breaks a rule of the broker's.",
+        saw=f"The broker refused the event ({delivery.error}).",
+        why="It is larger than the topic allows, or breaks a rule of the broker.",
         fix="Send a smaller event.",
     )
 
@@ -150,7 +150,7 @@ def _all_refused() -> RefusedError:
     return RefusedError(
         "BATCH_REFUSED",
         status=422,
-        saw="No event of the batch was taken.",
-        why="Each has its reason in the list of events.",
+        saw="The service accepted no event of the batch.",
+        why="The list of events gives the reason for each.",
         fix="Correct the events.",
     )

@@ -64,7 +64,7 @@ class KeyRing:
                 "UNAUTHENTICATED",
                 status=401,
                 saw="The request has no valid API key.",
-                why="Event IDs belong to the producer who sends them.",
+                why="The key says whose event IDs the request sends.",
                 fix="Send the header Authorization: Bearer tw_ID_SECRET.",
             )
         return key
@@ -94,7 +94,7 @@ def _require_distinct(keys: tuple[ApiKey, ...]) -> None:
     if len({key.id for key in keys}) != len(keys):
         raise _conflict(
             "Two keys have the same id.",
-            why="An id must say which key it is.",
+            why="An id must identify one key.",
             fix="Remove one of them.",
         )
 
@@ -105,13 +105,14 @@ def _require_two_at_most(keys: tuple[ApiKey, ...], now: dt.datetime) -> None:
         if sum(key.is_active(now) for key in own) > ACTIVE_KEYS_MAX:
             raise _conflict(
                 f"The producer {producer} has more than {ACTIVE_KEYS_MAX} active keys.",
-                why="Two allow rotation; a third is a key that was forgotten.",
+                why="Two keys are enough for rotation; a third is probably a forgotten "
+                "one.",
                 fix="Revoke one: tallyweir ingest-keys revoke ID.",
             )
         if len({key.id_prefix for key in own}) > 1:
             raise _conflict(
                 f"The keys of {producer} have different ID prefixes.",
-                why="A retry with the other key would be another event.",
+                why="A retry with the other key would count as another event.",
                 fix="Give them the same --id-prefix.",
             )
 
@@ -129,8 +130,10 @@ def _require_scopes_apart(keys: tuple[ApiKey, ...]) -> None:
                 f"{one.producer} ({one.id_prefix!r}) and {other.producer} "
                 f"({other.id_prefix!r}) both write to {min(shared)}, and the ID "
                 "prefix of one begins the other's.",
-                why="One of them could name the other's events, and so drop them.",
-                fix="Choose prefixes of which none begins another, such as NAME:.",
+                why="One producer could use the other's event IDs, and so make its "
+                "events look like repeats.",
+                fix="Choose prefixes such as NAME:, so that no prefix begins another "
+                "one.",
             )
 
 

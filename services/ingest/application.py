@@ -190,7 +190,7 @@ def _path_unknown() -> RefusedError:
     return RefusedError(
         "PATH_UNKNOWN",
         status=404,
-        saw="There is nothing under this path and method.",
+        saw="The service has no such path and method.",
         why="Events go to POST /v1/events/TOPIC.",
-        fix="Correct the path; /docs lists what there is.",
+        fix="Correct the path; /docs lists all paths.",
     )

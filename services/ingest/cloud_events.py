@@ -79,8 +79,8 @@ def _check(attributes: Attributes) -> Attributes:
                 "ID_MISSING",
                 status=422,
                 saw=f"The CloudEvent has no {name}.",
-                why="Source and ID say which event it is, also when it comes twice.",
-                fix="Send both, the same ones at every retry.",
+                why="Source and ID identify an event, even when it arrives twice.",
+                fix="Send both, unchanged at every retry.",
             )
     for name in _REQUIRED:
         if name not in attributes:
@@ -95,15 +95,17 @@ def _check(attributes: Attributes) -> Attributes:
         CloudEvent(dict(attributes))
     except (BaseCloudEventException, ValueError, OverflowError) as exc:
         shown = " ".join(str(exc).split())[:200]
-        raise _malformed(shown or "time is no timestamp") from exc
+        raise _malformed(shown or "time is not a timestamp") from exc
     return attributes
 
 
 def _check_attribute(name: str, value: object) -> None:
     if not _NAME.fullmatch(name):
-        raise _malformed("an attribute's name is not small letters and digits")
+        raise _malformed(
+            "an attribute's name has characters other than small letters and digits"
+        )
     if isinstance(value, dict | list | float):
-        raise _malformed(f"{name} is no text, whole number or boolean")
+        raise _malformed(f"{name} is not text, a whole number or a boolean")
     text = str(value)
     if len(text.encode()) > ATTRIBUTE_BYTES_MAX:
         raise _malformed(f"{name} is longer than {ATTRIBUTE_BYTES_MAX} bytes")
@@ -132,7 +134,7 @@ def _malformed(what: str) -> RefusedError:
     return RefusedError(
         "CLOUDEVENT_MALFORMED",
         status=400,
-        saw=f"This is no CloudEvent: {what}.",
-        why="Its consumers could not read it.",
-        fix="Send it as CloudEvents 1.0 has it.",
+        saw=f"The event is not a valid CloudEvent: {what}.",
+        why="Consumers could not read the event.",
+        fix="Correct the event; it must follow the CloudEvents 1.0 specification.",
     )

@@ -192,7 +192,7 @@ def _method_unknown() -> RefusedError:
         "METHOD_UNKNOWN",
         status=405,
         saw="The method is not POST.",
-        why="Events are sent here, and nothing else is done.",
+        why="This path only accepts events.",
         fix="Use POST.",
     )
 
@@ -202,6 +202,6 @@ def _internal_error() -> RefusedError:
         "INTERNAL_ERROR",
         status=500,
         saw="The service failed.",
-        why="That is a defect; the event may or may not be in Kafka.",
+        why="This is a defect; the event may or may not be in Kafka.",
         fix="Send it again with the same ID, and report it.",
     )

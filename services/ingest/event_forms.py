@@ -101,23 +101,24 @@ def _items(value: object, key: str | None) -> list[object]:
         raise RefusedError(
             "BATCH_MALFORMED",
             status=400,
-            saw="The body is no array with events.",
-            why="A batch is an array of one event or more.",
-            fix="Send an array, or a single event as its own content type has it.",
+            saw="The body is not an array of events.",
+            why="A batch is an array of one or more events.",
+            fix="Send an array, or send a single event with the content type for one "
+            "event.",
         )
     if len(value) > EVENTS_MAX:
         raise RefusedError(
             "BATCH_TOO_LARGE",
             status=413,
             saw=f"The array holds {len(value):,} events.",
-            why=f"At most {EVENTS_MAX:,} are taken at once.",
+            why=f"At most {EVENTS_MAX:,} fit into one request.",
             fix="Send several requests.",
         )
     if key is not None:
         raise RefusedError(
             "ID_MISMATCH",
             status=422,
-            saw="One Idempotency-Key came with an array of events.",
+            saw="The request has one Idempotency-Key for an array of events.",
             why="The events would share one ID.",
             fix="Give each event its ID, or send them one by one.",
         )

@@ -57,7 +57,7 @@ class KeyFile:
 def _read(entry: Mapping[str, Any], kept: HashedSecret) -> ApiKey:
     topics = entry["topics"]
     if not isinstance(topics, list):
-        raise MalformedSecretError("has a key whose topics are no list")
+        raise MalformedSecretError("has a key whose topics are not a list")
     return ApiKey(
         id=kept.id,
         producer=str(entry["producer"]),
@@ -84,13 +84,13 @@ def _check(key: ApiKey) -> None:
         )
     if not key.topics or not all(map(_TOPIC.fullmatch, key.topics)):
         raise MalformedSecretError(
-            f"{shown} without topics, or with names that no topic has"
+            f"{shown} without topics, or with invalid topic names"
         )
     if len(key.id_prefix) > PREFIX_BYTES_MAX or not (
         key.id_prefix.isascii() and (key.id_prefix + ".").isprintable()
     ):
         raise MalformedSecretError(
-            f"{shown} whose ID prefix is no short printable ASCII"
+            f"{shown} whose ID prefix is not short printable ASCII"
         )
 
 

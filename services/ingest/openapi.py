@@ -84,7 +84,7 @@ def describe_service(topics: Iterable[ServedTopic], id_prefix: str = "") -> Json
         }
     for path, summary in (
         ("/livez", "Does the service run?"),
-        ("/readyz", "Does the broker answer, and has it all topics?"),
+        ("/readyz", "Does the broker answer, and does it have all topics?"),
         ("/metrics", "Metrics for Prometheus."),
     ):
         answers: Json = {"200": {"description": "Yes."}}

@@ -72,7 +72,7 @@ async def read_body(
             "BODY_TOO_SLOW",
             status=408,
             saw=f"The body was not complete after {timeout_s:.0f} s.",
-            why="A place that waits is taken from others.",
+            why="A slow request takes a place from others.",
             fix="Send the request again.",
         ) from exc
 
@@ -148,9 +148,9 @@ def _full() -> RefusedError:
     return RefusedError(
         "QUEUE_FULL",
         status=429,
-        saw="As much is in flight as may be, for all or for this producer.",
-        why="Bodies, or the broker's reports, come more slowly than requests.",
-        fix="Send the same again later, more slowly.",
+        saw="Too many requests are in flight, in all or from this producer.",
+        why="Requests arrive faster than their bodies or the broker's reports.",
+        fix="Send the same request again later, and send more slowly.",
         retry_after_s=1,
     )
 
@@ -160,6 +160,6 @@ def _too_large(bytes_max: int) -> RefusedError:
         "BODY_TOO_LARGE",
         status=413,
         saw=f"The body is larger than {bytes_max:,} bytes.",
-        why="It is held in memory until what it asks for is done.",
-        fix="Send less at once.",
+        why="The service holds a body in memory until it has answered the request.",
+        fix="Send fewer events in one request.",
     )

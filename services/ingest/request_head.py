@@ -81,7 +81,7 @@ class RequestHead:
                 "HEADER_REPEATED",
                 status=400,
                 saw=f"The header {self.repeated[:40].decode('latin-1')} came twice.",
-                why="Two programs could take different ones.",
+                why="Two programs could use different ones.",
                 fix="Send it once.",
             )
         encoding = self.values.get(b"content-encoding", b"identity")
@@ -90,8 +90,8 @@ class RequestHead:
                 "CONTENT_ENCODED",
                 status=415,
                 saw="The body is compressed.",
-                why="A small body could become any size.",
-                fix="Send it as it is.",
+                why="A small compressed body could expand to any size.",
+                fix="Send it uncompressed.",
             )
         media_type = _media_type(self.values.get(b"content-type", b""))
         if media_type is None:
@@ -115,7 +115,8 @@ class RequestHead:
                 "ID_MALFORMED",
                 status=422,
                 saw="Idempotency-Key is empty or not printable ASCII.",
-                why="It is the event's ID, which must be the same everywhere.",
+                why="The header is the event's ID, which every program must read in "
+                "the same way.",
                 fix="Use a short plain text, such as a UUID.",
             )
         return text
@@ -127,7 +128,7 @@ def unknown_media_type(*of_formats: str) -> RefusedError:
         "MEDIA_TYPE_UNKNOWN",
         status=415,
         saw="The service does not read this content type.",
-        why="Bytes are read as what they are called, never by a guess.",
+        why="The service never guesses what a body holds.",
         fix=f"Send one of {', '.join(sorted({*_JSON_TYPES, *of_formats}))}, in UTF-8.",
     )
 

@@ -83,7 +83,9 @@ def _by_field(
     field = topic.section.event_id
     if record.get(field) is None:
         if idempotency_key is None or topic.id_field_type != "string":
-            raise _missing(f"The event's field {field} holds its ID, and is not there.")
+            raise _missing(
+                f"The field {field} must hold the event's ID; it is missing."
+            )
         record[field] = prefix + idempotency_key
     payload = topic.encode(record)
     found = record[field]
@@ -104,7 +106,7 @@ def _by_field(
             "ID_OUT_OF_SCOPE",
             status=403,
             saw=f"The field {field} does not begin with {prefix!r}.",
-            why="IDs of this producer do, so that no other can use them up.",
+            why="The prefix keeps other producers from using this producer's IDs.",
             fix=f"Let every ID begin with {prefix!r}, or ask for another prefix.",
         )
     headers = None
@@ -138,7 +140,9 @@ def _by_header(
         )
     if attributes is None:
         if idempotency_key is None:
-            raise _missing("There is neither a CloudEvent nor an Idempotency-Key.")
+            raise _missing(
+                "The request has neither a CloudEvent nor an Idempotency-Key."
+            )
         attributes = {
             "specversion": "1.0",
             "id": idempotency_key,
@@ -180,7 +184,7 @@ def _missing(saw: str) -> RefusedError:
         "ID_MISSING",
         status=422,
         saw=saw,
-        why="Without its producer's ID a repeat of an event counts as another one.",
+        why="Without a producer's ID a repeat counts as a new event.",
         fix="Give each event an ID of its own, the same at every retry.",
     )
 
@@ -190,7 +194,7 @@ def _malformed(saw: str) -> RefusedError:
         "ID_MALFORMED",
         status=422,
         saw=saw,
-        why="The pipeline would put the event aside.",
+        why="The pipeline would make the event a dead letter.",
         fix="Use a short plain text, such as a UUID.",
     )
 
@@ -199,7 +203,7 @@ def _mismatch(where: str) -> RefusedError:
     return RefusedError(
         "ID_MISMATCH",
         status=422,
-        saw=f"Idempotency-Key is another ID than {where}.",
-        why="Two IDs for one event could make it count twice.",
-        fix="Send one of them, or both the same.",
+        saw=f"Idempotency-Key differs from {where}.",
+        why="An event with two IDs could count twice.",
+        fix="Send one of them, or the same ID in both.",
     )

@@ -77,8 +77,8 @@ class ServedTopic:
         return RefusedError(
             "RECORD_MISFIT",
             status=422,
-            saw=f"The event is no {self.contract.reference}: {saw}.",
-            why="A pipeline could not read it as it was meant.",
+            saw=f"The event does not fit {self.contract.reference}: {saw}.",
+            why="A pipeline would misread it or reject it.",
             fix="Correct the event.",
         )
 
@@ -114,8 +114,8 @@ def _only_schema(path: Path, section: SourceSection) -> str:
         raise ConfigurationError(
             "INGEST_SEVERAL_CONTRACTS",
             saw=f"{path} reads {', '.join(section.schemas)}.",
-            why="Nothing in a request says which of them its events are of.",
-            fix="Give the service files of its own, one for each topic: source.topic, "
+            why="A request does not say which contract its events follow.",
+            fix="Give the service separate files, one for each topic: source.topic, "
             "source.event_id and the one source.schema of the topic are enough.",
         )
     return schema
@@ -131,8 +131,9 @@ def _check_agreement(path: Path, topic: ServedTopic, known: ServedTopic) -> None
             saw=f"{path} reads {topic.name} as {topic.contract.reference} with the ID "
             f"in {topic.section.event_id}, another file as {known.contract.reference} "
             f"with the ID in {known.section.event_id}.",
-            why="An event is written once, and both pipelines must read it.",
-            fix="Give the pipelines topics of their own, or the same source.",
+            why="The service writes an event once, and both pipelines must be able to "
+            "read it.",
+            fix="Give each pipeline its own topic, or give both the same source.",
         )
 
 
@@ -146,7 +147,7 @@ def _serve(name: str, section: SourceSection, contract: Contract) -> ServedTopic
             raise ConfigurationError(
                 "ID_FIELD_UNUSABLE",
                 saw=f"The field {section.event_id} of {contract.reference} {found}.",
-                why="The pipeline knows repeats by it.",
+                why="The pipeline recognises repeats by this field.",
                 fix=f"Name a field of type {', '.join(sorted(_ID_TYPES))}, or "
                 "header:ce_id.",
             )
@@ -172,8 +173,8 @@ def require_served(
         raise RefusedError(
             "TOPIC_NOT_ALLOWED",
             status=403,
-            saw="The key is not for this topic.",
-            why="A key is for the topics that it was made for.",
+            saw="The key does not allow this topic.",
+            why="A key allows only the topics that it was created for.",
             fix="Correct the path, or ask for a key with this topic.",
         )
     topic = served.get(name)
@@ -182,7 +183,7 @@ def require_served(
             "TOPIC_NOT_SERVED",
             status=404,
             saw="No pipeline file of this service names the topic.",
-            why="Without its contract no event can be checked.",
+            why="Without a contract the service cannot check events.",
             fix="Ask the operator to start the service with the topic's pipeline file.",
         )
     return topic

@@ -69,6 +69,7 @@ def serve(  # noqa: PLR0913 (keyword-only; the settings of a service)
         raise FatalError(
             "KAFKA_CLIENT_BROKEN",
             saw=f"The Kafka client gave up: {fatal[0]}.",
-            why="It cannot tell any more what the broker has.",
-            fix="Start the service again; unanswered events are safe to repeat.",
+            why="The client no longer knows which events the broker has.",
+            fix="Start the service again; producers can safely repeat unanswered "
+            "events.",
         )

@@ -98,7 +98,7 @@ def _real(text: str) -> float:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise _malformed(f"{name} is no number in JSON.")
+    raise _malformed(f"{name} is not a number in JSON.")
 
 
 _DECODER = json.JSONDecoder(
@@ -115,7 +115,7 @@ def _malformed(saw: str) -> RefusedError:
         status=400,
         saw=saw,
         why="Two programs could read it differently.",
-        fix="Send JSON as RFC 8259 has it, in UTF-8, with unique keys.",
+        fix="Send JSON that follows RFC 8259, in UTF-8, with unique keys.",
     )
 
 
