@@ -111,7 +111,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
             raise ConfigurationError(
                 "ARGUMENT_NOT_TEXT",
                 saw=f"The argument {argument!r} is not text in this locale.",
-                why="Names and reasons are kept as text.",
+                why="Tallyweir stores names and reasons as text.",
                 fix="Write it in UTF-8, and check LANG and LC_ALL.",
             ) from error
 

@@ -10,7 +10,9 @@ PipelineName = Annotated[
     str, typer.Argument(help="Name of a pipeline, or its YAML file.")
 ]
 Reason = Annotated[str, typer.Option(help="Why; the ledger keeps it.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would be done.")
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on one line.")
 ]

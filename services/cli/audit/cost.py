@@ -30,7 +30,7 @@ _OVER_BUDGET = 1
 )
 def cost(
     pipeline: PipelineName,
-    since: Annotated[str, typer.Option(help="How far back from now.")] = "1 day",
+    since: Annotated[str, typer.Option(help="How far back to look.")] = "1 day",
     prices: Annotated[
         Path | None, typer.Option(help="YAML file of prices and a budget.")
     ] = None,

@@ -17,7 +17,7 @@ from tallyweir.services.cli.rendering import say
 def logs(
     pipeline: PipelineName,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Only those of this batch.")
+        int | None, typer.Option(min=1, help="Only lines of this batch.")
     ] = None,
     newest: Annotated[int, typer.Option(min=1, max=3_000, help="How many.")] = 100,
 ) -> None:

@@ -23,7 +23,8 @@ def profile(
     pipeline: PipelineName,
     seconds: Annotated[int, typer.Option(min=1, max=600, help="For how long.")] = 30,
     output: Annotated[
-        Path | None, typer.Option(help="Directory for the graphs as files, too.")
+        Path | None,
+        typer.Option(help="Also write the graphs to files in this directory."),
     ] = None,
 ) -> None:
     """Sample a running driver on this host, its Python workers and its JVM.

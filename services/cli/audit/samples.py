@@ -28,7 +28,7 @@ def samples(
         str, typer.Argument(help="Name of a pipeline, or its pipeline file.")
     ],
     step: Annotated[
-        str | None, typer.Option(help="Only those of this step of the job graph.")
+        str | None, typer.Option(help="Only samples of this step of the job graph.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,7 +50,8 @@ def samples(
             say(line)
     if not found.steps:
         note(
-            f"{name} keeps up to {found.limit} rows of each step, and none passed yet."
+            f"{name} keeps up to {found.limit} rows of each step; no row has passed "
+            "yet."
             if found.limit
             else f"{name} keeps no rows; monitor: {{samples: 5}} in its file keeps "
             "the newest of each step."

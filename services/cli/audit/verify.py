@@ -49,7 +49,7 @@ def verify(
         bool,
         typer.Option(
             "--replay",
-            help="Also compute the pipeline again from Kafka, and compare every row. "
+            help="Also recompute the pipeline from Kafka and compare every row. "
             "Needs the pipeline's file.",
         ),
     ] = False,
@@ -57,7 +57,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="BATCH|SNAPSHOT",
-            help="With --replay: only what came after a batch, or a snapshot's.",
+            help="With --replay: start after this batch, or after a snapshot's batch.",
         ),
     ] = None,
 ) -> None:
@@ -76,7 +76,7 @@ def verify(
     from tallyweir.sinks.postgres import audit
 
     if since is not None and not replay:
-        raise typer.BadParameter("--since says from where on to --replay.")
+        raise typer.BadParameter("--since needs --replay.")
     databases = pipeline_databases(pipeline)
     name = pipeline_name(pipeline)
     with connected_home("verify") as home:
@@ -110,7 +110,7 @@ def keep_receipt(home: Connection[TupleRow], receipt: Receipt) -> None:
         audit.note_receipt(home, receipt)
     except TallyweirError as error:
         # Still print the receipt.
-        note(f"The receipt is not kept for the monitor: {error.saw}")
+        note(f"The receipt could not be stored for the monitor: {error.saw}")
 
 
 def _replay(pipeline: str, since: str | None) -> Mapping[str, Any]:
@@ -122,7 +122,7 @@ def _replay(pipeline: str, since: str | None) -> Mapping[str, Any]:
         raise ConfigurationError(
             "REPLAY_NEEDS_FILE",
             saw=f"--replay was asked for pipeline {pipeline}, by its name.",
-            why="To compute it again its file is needed, and what that names.",
+            why="A replay needs the pipeline's file, and the files that it names.",
             fix="Name the file that the driver runs.",
         )
     environment = child_environment(find_endpoints())
@@ -179,8 +179,8 @@ def say_replay(receipt: Mapping[str, Any]) -> None:
     )
     if receipt["verdict"] == ReplayVerdict.PARTLY.value:
         say(
-            "Not verified is what the lines above call not replayed, not compared or "
-            "undetermined; nothing else differs."
+            "Everything is verified except what the lines above call not replayed, "
+            "not compared or undetermined."
         )
 
 

@@ -29,11 +29,11 @@ _POLL_S = 0.05
 )
 def wait_for(
     pipeline: PipelineName,
-    topic: Annotated[str, typer.Argument(help="A topic that it reads.")],
+    topic: Annotated[str, typer.Argument(help="A topic that the pipeline reads.")],
     partition: Annotated[int, typer.Argument(min=0)],
     offset: Annotated[int, typer.Argument(min=0, help="The last record to wait for.")],
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait at most.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Longest time to wait.")
     ] = 60.0,
 ) -> None:
     """Wait until everything of a partition through an offset is visible.
@@ -64,5 +64,5 @@ def _not_visible_yet(
         f"pipeline {pipeline}.",
         why="The record is not in Kafka yet, or the pipeline is stopped, stalled or "
         "behind.",
-        fix=f"Wait longer; tallyweir status {pipeline} tells which it is.",
+        fix=f"Wait longer; tallyweir status {pipeline} shows which.",
     )

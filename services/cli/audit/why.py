@@ -72,7 +72,7 @@ def why(
     for sentence in audit.narrate_unknown(explanation, unread):
         say(sentence)
     for one in find_held_back(endpoints.kafka_bootstrap, broker or {}):
-        say(f"{one.told()} The event may be among them.")
+        say(f"{one.told()} The event may be one of them.")
     raise typer.Exit(1)
 
 
@@ -135,7 +135,7 @@ def _say_windows(
         event_id=explanation.event_id,
     )
     if event is None:
-        say("Kafka does not have it any more, or did not give it in time.")
+        say("Kafka no longer has it, or did not answer in time.")
         return
     for row in audit.find_window_rows(home, explanation.pipeline, event):
         say(row.told())

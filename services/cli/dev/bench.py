@@ -20,7 +20,7 @@ def _drawable(file: Path | None) -> Path | None:
     if file is None:
         return None
     if not file.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {file.parent}")
+        raise typer.BadParameter(f"no such folder: {file.parent}")
     if find_spec("matplotlib") is None:
         raise typer.BadParameter("matplotlib draws it; tallyweir test installs it")
     return file
@@ -72,7 +72,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     bench = typer.Typer(
         name="bench",
-        help="Measure, with a broker and a database of its own; leaves nothing.",
+        help="Measure with a private broker and database; leaves nothing behind.",
         no_args_is_help=True,
         epilog=example("tallyweir bench throughput --json"),
     )
@@ -105,7 +105,9 @@ def throughput(
 
 def latency(
     rate: Annotated[int, typer.Option(min=1, help="Events a second.")] = 5_000,
-    seconds: Annotated[int, typer.Option(min=40, help="Of the steady load.")] = 90,
+    seconds: Annotated[
+        int, typer.Option(min=40, help="Duration of the steady load.")
+    ] = 90,
     seed: _Seed = 7,
     as_json: EndsWithJson = False,
     plot: _Plot = None,
@@ -207,7 +209,9 @@ def full_catalog(
 
 
 def soak(
-    minutes: Annotated[int, typer.Option(min=2, help="Of the steady load.")] = 30,
+    minutes: Annotated[
+        int, typer.Option(min=2, help="Duration of the steady load.")
+    ] = 30,
     seed: _Seed = 7,
     as_json: EndsWithJson = False,
     plot: _Plot = None,

@@ -27,7 +27,9 @@ _DATABASES_MAX = 8
     "tallyweir chaos --kills 300 --events 1000000 --report chaos.md",
 )
 def chaos(  # noqa: PLR0913, PLR0917 (the options of a command)
-    kills: Annotated[int, typer.Option(min=1, help="Faults to inject, in all.")] = 10,
+    kills: Annotated[
+        int, typer.Option(min=1, help="Total number of faults to inject.")
+    ] = 10,
     events: Annotated[
         int, typer.Option(min=100, help="Different valid events to send.")
     ] = 50_000,
@@ -44,9 +46,7 @@ def chaos(  # noqa: PLR0913, PLR0917 (the options of a command)
     report: Annotated[
         Path | None, typer.Option(help="Write a page about the run to this file.")
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the run's files, for a look.")
-    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the run's files.")] = False,
 ) -> None:
     """Break a running pipeline in every way, and prove that each event counted once.
 

@@ -32,19 +32,17 @@ def chaos_templates(  # noqa: PLR0913, PLR0917 (the options of a command)
         list[str] | None, typer.Argument(help="Templates; all without.")
     ] = None,
     kills: Annotated[
-        int, typer.Option(min=1, help="Drivers of each to kill in mid-batch.")
+        int, typer.Option(min=1, help="Kills of drivers in mid-batch, per template.")
     ] = 25,
     events: Annotated[
-        int, typer.Option(min=100, help="Different valid events of each.")
+        int, typer.Option(min=100, help="Different valid events, per template.")
     ] = 20_000,
     seed: Annotated[int, typer.Option(help="Same seed, same events and kills.")] = 7,
     as_json: EndsWithJson = False,
     report: Annotated[
         Path | None, typer.Option(help="Write a page about the run to this file.")
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the run's files, for a look.")
-    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the run's files.")] = False,
 ) -> None:
     """Kill each ready pipeline's drivers, and compare its tables with a calm run's.
 
@@ -78,8 +76,9 @@ def chaos_templates(  # noqa: PLR0913, PLR0917 (the options of a command)
     if broken := [one.template for one in reports if one.verdict != "ok"]:
         raise FatalError(
             "CHAOS_NOT_PROVEN",
-            saw=f"Tables of {', '.join(broken)} are not those of an undisturbed run.",
-            why="A crash changed what the events count for.",
+            saw=f"Tables of {', '.join(broken)} differ from those of an undisturbed "
+            "run.",
+            why="A crash changed the results.",
             fix=f"Run again with --keep and the same seed ({seed}), and report it with "
             "the lines above.",
         )

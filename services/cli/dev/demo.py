@@ -35,13 +35,15 @@ _FLIGHTS_TOTAL = 336_776
 def demo(
     events: Annotated[
         int,
-        typer.Option(min=1, max=_FLIGHTS_TOTAL, help="Send the first so many flights."),
+        typer.Option(
+            min=1, max=_FLIGHTS_TOTAL, help="Send only the first flights, this many."
+        ),
     ] = _FLIGHTS_TOTAL,
     seed: Annotated[
         int, typer.Option(help="Same seed, same faults and same counts.")
     ] = 7,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the servers running, to look around.")
+        bool, typer.Option("--keep", help="Leave the servers running.")
     ] = False,
     external: Annotated[
         bool,
@@ -159,6 +161,6 @@ def _not_verified(world: DemoWorld, receipt: Receipt) -> FatalError:
     return FatalError(
         "DEMO_NOT_VERIFIED",
         saw=f"{receipt.summary}.",
-        why="The tables do not account for every event, once.",
+        why="The tables do not account for every event exactly once.",
         fix=f"Report it with the lines above; all files are left in {world.directory}.",
     )

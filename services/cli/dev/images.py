@@ -17,7 +17,7 @@ def images(
         bool,
         typer.Option(
             "--stand-ins",
-            help="Make the public base images from Debian's packages (as root).",
+            help="Build the public base images from Debian's packages (needs root).",
         ),
     ] = False,
     as_json: EndsWithJson = False,

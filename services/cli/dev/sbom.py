@@ -16,7 +16,7 @@ from tallyweir.services.cli.rendering import note, say_table
 def sbom(
     json_file: Annotated[
         Path | None,
-        typer.Option(help="Also write a CycloneDX 1.6 document there."),
+        typer.Option(help="Also write a CycloneDX 1.6 document to this file."),
     ] = None,
 ) -> None:
     """List every locked part with its licence.

@@ -81,15 +81,15 @@ def run_tests(
         typer.Argument(metavar="PYTEST_ARGUMENTS", show_default=False),
     ] = None,
     unit: Annotated[
-        bool, typer.Option("--unit", help="Only what is fast and needs no server.")
+        bool, typer.Option("--unit", help="Only fast tests that need no server.")
     ] = False,
     containers: Annotated[
-        bool, typer.Option("--containers", help="Only what runs the images.")
+        bool, typer.Option("--containers", help="Only tests that run the images.")
     ] = False,
-    long: Annotated[bool, typer.Option("--all", help="Also what takes long.")] = False,
+    long: Annotated[bool, typer.Option("--all", help="Also the long tests.")] = False,
     matrix: Annotated[
         bool,
-        typer.Option("--matrix", help="Some tests on every supported version."),
+        typer.Option("--matrix", help="A few tests on every supported version."),
     ] = False,
 ) -> None:
     """Run the checks: lint, types, layers, unit, simulation, integration, pages.

@@ -56,7 +56,7 @@ def _check_pipelines(asked: RulesFile, home_dsn: str) -> Iterator[Check]:
             yield Check(
                 name="alert pipelines",
                 ok=True,
-                saw=f"the rule {name} is about {rule.pipelines!r}, and the home has "
+                saw=f"the rule {name} names {rule.pipelines!r}, but the home has "
                 f"only {', '.join(known) or 'no pipeline'}",
                 fix="correct the rule's pipelines, or start the pipeline",
             )

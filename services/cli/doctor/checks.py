@@ -83,7 +83,7 @@ def _lock() -> Check:
         name="lock",
         ok=fresh,
         saw=f".venv {'matches' if fresh else 'does not match'} {RUNTIME_LOCK}",
-        fix="" if fresh else "remove .venv; the next command makes it again",
+        fix="" if fresh else "remove .venv; the next command creates it",
     )
 
 
@@ -101,7 +101,7 @@ def _jars() -> Check:
     missing = len(jars) - len(there)
     saw = f"{len(there)} of {len(jars)} match {JAR_LOCK.name}"
     if missing:
-        saw += f"; {missing} are fetched on first use"
+        saw += f"; {missing} will be fetched on first use"
     return Check(name="jars", ok=True, saw=saw)
 
 
@@ -176,6 +176,6 @@ def _postgres() -> Iterator[Check]:
         yield Check(
             name=name,
             ok=True,
-            saw="a pipeline publishes there; not looked into, as "
-            f"{DATABASES_VARIABLE} does not have it",
+            saw="a pipeline publishes there; not checked, because "
+            f"{DATABASES_VARIABLE} does not name it",
         )

@@ -27,7 +27,7 @@ def doctor(
         bool, typer.Option("--json", help="Print one JSON object instead of lines.")
     ] = False,
     alert_rules: Annotated[
-        Path | None, typer.Option(help="File of alert rules to look at as well.")
+        Path | None, typer.Option(help="Also check this file of alert rules.")
     ] = None,
 ) -> None:
     """Check Python, Java, jars, disk, Kafka and Postgres; each failure has its fix.

@@ -64,10 +64,13 @@ def batch(
     ] = None,
     offsets: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOPIC:PARTITION:FROM-UNTIL", help="A range of a topic."),
+        typer.Option(
+            metavar="TOPIC:PARTITION:FROM-UNTIL", help="A range of offsets of a topic."
+        ),
     ] = None,
     disposition: Annotated[
-        Disposition, typer.Option(help="What becomes of what is in the tables.")
+        Disposition,
+        typer.Option(help="What to do with rows that are already in the tables."),
     ] = Disposition.APPEND,
 ) -> None:
     """Run a pipeline over bounded input, which becomes visible in one transaction.

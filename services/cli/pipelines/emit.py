@@ -27,11 +27,11 @@ _Key = Annotated[
 ]
 _Topic = Annotated[
     str | None,
-    typer.Option(help="Which of the pipeline's topics, if it reads several."),
+    typer.Option(help="The topic, if the pipeline reads several."),
 ]
 _Schema = Annotated[
     str | None,
-    typer.Option(help="Which of the pipeline's contracts, if it reads several."),
+    typer.Option(help="The contract, if the pipeline reads several."),
 ]
 
 
@@ -56,29 +56,29 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
         typer.Option(help="Send made-up events that fit this template, until Ctrl-C."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0.1, help="Events per second at most.")
+        float | None, typer.Option(min=0.1, help="Most events per second.")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=0, help="Stop after so long.")
+        float | None, typer.Option(min=0, help="Stop after this many seconds.")
     ] = None,
     events: Annotated[
-        int | None, typer.Option(min=0, help="Send the first so many rows only.")
+        int | None, typer.Option(min=0, help="Send only the first rows, this many.")
     ] = None,
     duplicates: Annotated[
-        float, typer.Option(help="Share of events sent once more, same ID and bytes.")
+        float, typer.Option(help="Share of events to repeat, same ID and bytes.")
     ] = 0.0,
     poison: Annotated[
-        float, typer.Option(help="Share of broken messages on top.")
+        float, typer.Option(help="Share of broken messages to add.")
     ] = 0.0,
     conflicts: Annotated[
-        float, typer.Option(help="Share of other payloads with the ID of an event.")
+        float, typer.Option(help="Share of IDs to reuse with another payload.")
     ] = 0.0,
     disorder: Annotated[
         float, typer.Option(help="Share of events sent a little late.")
     ] = 0.0,
     invalid: Annotated[
         str | None,
-        typer.Option(metavar="FIELD=VALUE", help="Lets poison break a rule as well."),
+        typer.Option(metavar="FIELD=VALUE", help="Let --poison also break this rule."),
     ] = None,
     id_field: Annotated[
         str | None,
@@ -89,7 +89,7 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
     topic: _Topic = None,
     schema: _Schema = None,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Make the topic, if missing, with these.")
+        int | None, typer.Option(min=1, help="Partitions, if the topic is created.")
     ] = None,
     as_json: EndsWithJson = False,
 ) -> None:
@@ -206,8 +206,8 @@ def _parse_invalid(text: str | None) -> tuple[str, object] | None:
         raise ConfigurationError(
             "INVALID_MALFORMED",
             saw=f"--invalid is {text!r}.",
-            why="It is a field and the value that breaks its rule.",
-            fix="Write it like distance_miles=-1.",
+            why="It needs a field and a value that breaks the field's rule.",
+            fix="Write it in the form distance_miles=-1.",
         )
     try:
         return field, json.loads(value)

@@ -56,7 +56,7 @@ class Supply:
                 raise ConfigurationError(
                     "INPUT_FORM",
                     saw=f"--input is {self.source!r}.",
-                    why="The ending tells how to read it.",
+                    why="The file's ending says how to read it.",
                     fix=f"Use a file that ends in {', '.join(_FORMS)}, or - for stdin.",
                 )
             try:
@@ -65,7 +65,7 @@ class Supply:
                 raise ConfigurationError(
                     "INPUT_MISSING",
                     saw=f"{path} cannot be read ({exc.strerror}).",
-                    why="It holds the events.",
+                    why="The file holds the events.",
                     fix="Correct the path.",
                 ) from exc
             with file:
@@ -88,7 +88,7 @@ def choose_supply(
             "SUPPLY_UNCLEAR",
             saw="There is "
             + ("no pipeline file." if file is None else "not one supply of events."),
-            why="Events come from a file, or are made up for a template.",
+            why="emit reads events from a file, or makes them up for a template.",
             fix="Write emit PIPELINE --input FILE, or emit --template NAME.",
         )
     return Supply(pipeline=file, source=source, template=chosen)

@@ -30,7 +30,7 @@ _Records = Annotated[
     typer.Option(
         min=1,
         max=_RECORDS_MAX,
-        help=f"The newest of each partition, at most so many [{_RECORDS}].",
+        help=f"The newest records of each partition, at most this many [{_RECORDS}].",
     ),
 ]
 _Offsets = Annotated[
@@ -39,16 +39,18 @@ _Offsets = Annotated[
 ]
 _Input = Annotated[
     list[Path] | None,
-    typer.Option("--input", help="A file instead, as tallyweir batch takes it."),
+    typer.Option("--input", help="Read a file instead, as tallyweir batch does."),
 ]
 _Run = Annotated[
     str | None,
-    typer.Option(help="The batch run to compare the rows of files with."),
+    typer.Option(help="The batch run to compare rows of files with."),
 ]
 _Output = Annotated[
-    Path | None, typer.Option(help="Where the slice goes [NAME-notebook].")
+    Path | None, typer.Option(help="Directory for the slice [NAME-notebook].")
 ]
-_Open = Annotated[bool, typer.Option("--open/--no-open", help="Start Jupyter on it.")]
+_Open = Annotated[
+    bool, typer.Option("--open/--no-open", help="Open the notebook in Jupyter.")
+]
 
 
 @command(
@@ -78,7 +80,8 @@ def notebook(  # noqa: PLR0913, PLR0917 - each is an option
     given = [one for one in (records, offsets, source) if one]
     if len(given) > 1 or (what.is_dir() and (given or output)):
         raise typer.BadParameter(
-            "Give one of --records, --offsets and --input, and none for a directory."
+            "Give one of --records, --offsets and --input for a pipeline, and no "
+            "such option for a directory."
         )
     from tallyweir.services.notebook.jupyter import (
         install_jupyter,

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tallyweir.services.operate.described_version import DescribedFile
     from tallyweir.sinks.postgres.steering.version_change import Changed
 
-_File = Annotated[Path, typer.Argument(help="Pipeline file, as it is to run.")]
+_File = Annotated[Path, typer.Argument(help="The new pipeline file.")]
 _DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Do all of it, and take it back.")
+    bool, typer.Option("--dry-run", help="Do everything, then undo it.")
 ]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 
@@ -106,7 +106,8 @@ def rollback(
 def versions(
     pipeline: PipelineName,
     show: Annotated[
-        int | None, typer.Option(metavar="VERSION", help="Print the file of one.")
+        int | None,
+        typer.Option(metavar="VERSION", help="Print the file of this version."),
     ] = None,
     as_json: _Json = False,
 ) -> None:
@@ -121,7 +122,9 @@ def versions(
         if show is not None:
             one = steering.read_version(home, name, show)
             if one.file_text is None:
-                note("It was no YAML file, or ran before versions were kept:")
+                note(
+                    "It was not a YAML file, or it ran before Tallyweir kept versions:"
+                )
                 say_json(one.definition)
             else:
                 say(one.file_text.rstrip("\n"))

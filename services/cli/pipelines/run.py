@@ -19,7 +19,7 @@ from tallyweir.services.cli.command import command
 def run(
     pipeline: Annotated[Path, typer.Argument(help="Pipeline file.")],
     once: Annotated[
-        bool, typer.Option("--once", help="Stop when the topic is read to its end.")
+        bool, typer.Option("--once", help="Stop at the end of the topic.")
     ] = False,
     profile: Annotated[
         str | None,

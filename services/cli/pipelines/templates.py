@@ -24,7 +24,7 @@ _Set = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
-    group = typer.Typer(help="Pipelines that are ready to run.", no_args_is_help=True)
+    group = typer.Typer(help="Ready-made pipelines.", no_args_is_help=True)
     group.command("list")(list_templates)
     group.command("show", epilog=example("tallyweir templates show page-views"))(show)
     group.command(
@@ -82,7 +82,7 @@ def init(
     name: _Name,
     settings: _Set = None,
     directory: Annotated[
-        Path, typer.Option(help="Where to; made when missing.")
+        Path, typer.Option(help="Target directory; created if missing.")
     ] = Path(),
 ) -> None:
     """Write a template's files, with parameters set, for you to change and keep.
@@ -100,7 +100,7 @@ def run(
     name: _Name,
     settings: _Set = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Stop when the topic is read to its end.")
+        bool, typer.Option("--once", help="Stop at the end of the topic.")
     ] = False,
 ) -> None:
     """Run a template as it is: makes its topic and lookup tables where missing.

@@ -44,7 +44,7 @@ def alerts(
         Path | None, typer.Option(help="YAML file of rules and channels.")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only say which rules hold now.")
+        bool, typer.Option("--check", help="Only show which rules hold now.")
     ] = False,
     once: Once = False,
 ) -> None:
@@ -95,7 +95,7 @@ def alerts(
         return
     was_active, failures = service.run_once()
     if not was_active and not failures:
-        say("another alerts service is at work")
+        say("another alerts service is running")
         return
     if failures:
         say(f"not done: {', '.join(failures)}")

@@ -20,18 +20,18 @@ def ingest(
     pipelines: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PIPELINE...", help="Pipeline files: their topics are served."
+            metavar="PIPELINE...", help="Pipeline files whose topics to serve."
         ),
     ],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="0 takes any that is free.")
+        int, typer.Option(min=0, max=65_535, help="0 picks a free port.")
     ] = 8_080,
     public_name: Annotated[
         list[str] | None,
         typer.Option(
             envvar=PUBLIC_NAMES_VARIABLE,
-            help="A name by which it is asked from elsewhere; may be repeated.",
+            help="A host name that clients use; may be repeated.",
         ),
     ] = None,
 ) -> None:
@@ -60,8 +60,9 @@ def ingest(
         raise ConfigurationError(
             "KEYS_FILE_UNNAMED",
             saw=f"{KEYS_FILE_VARIABLE} is not set.",
-            why="Without keys callers cannot be told apart.",
-            fix="Make a file with tallyweir ingest-keys create, and name it there.",
+            why="The service knows its callers by their keys.",
+            fix="Create a file with tallyweir ingest-keys create, and set the variable "
+            "to its path.",
         )
     keys = KeyFile(Path(keys_file))
     configure_logging()

@@ -41,8 +41,12 @@ def register(app: typer.Typer) -> None:
 
 
 def create(
-    producer: Annotated[str, typer.Option(help="Whose key: small letters, digits, -.")],
-    topic: Annotated[list[str], typer.Option(help="May be sent to; repeatable.")],
+    producer: Annotated[
+        str, typer.Option(help="The producer's name: small letters, digits, -.")
+    ],
+    topic: Annotated[
+        list[str], typer.Option(help="A topic that the key allows; repeatable.")
+    ],
     file: Annotated[
         Path, typer.Option("--file", envvar=_VARIABLE, help="The keys file.")
     ],

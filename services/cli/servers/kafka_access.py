@@ -25,13 +25,13 @@ def kafka_access(
         list[str] | None,
         typer.Option(
             metavar="SERVICE=FILE",
-            help="ingest, producer, driver, relay or viewer, and the Kafka settings "
-            "that it comes in with.",
+            help="ingest, producer, driver, relay or viewer, and the file of its "
+            "Kafka settings.",
         ),
     ] = None,
     partitions: Annotated[
         int | None,
-        typer.Option(min=1, help="Make missing topics with so many partitions."),
+        typer.Option(min=1, help="Create missing topics with this many partitions."),
     ] = None,
 ) -> None:
     """Make the topics of pipelines, and each service's user with its rights.
@@ -56,7 +56,7 @@ def kafka_access(
     outboxes = [topic for path in pipelines for topic in read_outbox_topics(path)]
     if users:
         for name in grant_access(bootstrap, topics, outboxes, users):
-            say(f"user {name}: may do what it must")
+            say(f"user {name}: has the rights that it needs")
 
 
 def _service_and_file(given: str) -> tuple[KafkaService, Path]:

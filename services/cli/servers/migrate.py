@@ -14,9 +14,7 @@ from tallyweir.services.cli.rendering import say
 def migrate(
     roles: Annotated[
         bool,
-        typer.Option(
-            "--roles", help="Also grant the group roles what each of them needs."
-        ),
+        typer.Option("--roles", help="Also grant the group roles their rights."),
     ] = False,
 ) -> None:
     """Apply the missing migrations to the home and each database beside it.

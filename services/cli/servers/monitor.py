@@ -15,25 +15,27 @@ from tallyweir.sinks.host_names import PUBLIC_NAMES_VARIABLE
 def monitor(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="0 takes any that is free.")
+        int, typer.Option(min=0, max=65_535, help="0 picks a free port.")
     ] = 8_090,
     public_name: Annotated[
         list[str] | None,
         typer.Option(
             envvar=PUBLIC_NAMES_VARIABLE,
-            help="A name by which it is asked from elsewhere; may be repeated.",
+            help="A host name that browsers use; may be repeated.",
         ),
     ] = None,
     tokens: Annotated[
         Path | None,
         typer.Option(
             envvar="TALLYWEIR_MONITOR_TOKENS_FILE",
-            help="Who may see payloads and act: a file of `monitor-tokens`.",
+            help="File of `monitor-tokens`: the people who may see payloads and act.",
         ),
     ] = None,
     contracts: Annotated[
         Path | None,
-        typer.Option(help="Folder of contracts that lie next to pipeline files."),
+        typer.Option(
+            help="Folder of contracts that pipeline files expect next to them."
+        ),
     ] = None,
 ) -> None:
     """Serve a page that shows all pipelines of the home database.

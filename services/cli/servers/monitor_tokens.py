@@ -48,11 +48,13 @@ def register(app: typer.Typer) -> None:
 
 
 def create(
-    name: Annotated[str, typer.Option(help="Whose it is; acts are noted with it.")],
+    name: Annotated[
+        str, typer.Option(help="The person's name; the ledger notes it with each act.")
+    ],
     role: Annotated[
         _Role,
         typer.Option(
-            help="viewer sees payloads; operator acts as well; admin erases, too."
+            help="viewer sees payloads; operator also acts; admin also erases."
         ),
     ],
     file: Annotated[

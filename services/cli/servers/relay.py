@@ -18,7 +18,7 @@ _FAILED = 1
 def relay(
     once: Once = False,
     every: Annotated[
-        str, typer.Option(help="How often to look: seconds or minutes.")
+        str, typer.Option(help="Time between rounds, in seconds or minutes.")
     ] = "2s",
 ) -> None:
     """Publish what the home database has decided to Kafka, for all its pipelines.
@@ -52,7 +52,7 @@ def relay(
         return
     was_active, failures = service.run_once()
     if not was_active and not failures:
-        say("another relay is at work")
+        say("another relay is running")
         return
     sent = sum(
         sample.value

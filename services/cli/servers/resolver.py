@@ -21,7 +21,7 @@ _FAILED = 1
 def resolver(
     once: Once = False,
     every: Annotated[
-        str, typer.Option(help="How often to look: seconds or minutes.")
+        str, typer.Option(help="Time between rounds, in seconds or minutes.")
     ] = "30s",
 ) -> None:
     """Finish prepared branches and merge seen IDs, of all pipelines of the home.
@@ -69,6 +69,6 @@ def seconds_of(text: str) -> float:
     match = _DURATION.fullmatch(text)
     if match is None:
         raise typer.BadParameter(
-            f"{text!r} is no duration such as 30s or 2m", param_hint="--every"
+            f"{text!r} is not a duration such as 30s or 2m", param_hint="--every"
         )
     return int(match[1]) * (60.0 if match[2] == "m" else 1.0)

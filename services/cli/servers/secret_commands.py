@@ -47,7 +47,7 @@ def add_secret_commands(  # noqa: PLR0913 - what tells one kind from another
         _list_secrets(file, load_kind(), headings, cells)
 
     def revoke(
-        secret_id: str = typer.Argument(metavar="ID", help="As list shows it."),
+        secret_id: str = typer.Argument(metavar="ID", help="The id that list shows."),
         file: Path = option,
     ) -> None:
         from tallyweir.services.process.hashed_secrets import revoke_secret
@@ -64,12 +64,12 @@ def add_secret_commands(  # noqa: PLR0913 - what tells one kind from another
     group.command(epilog=example(*examples))(create)
     group.command(
         "list",
-        help=f"List the {word}s, without their secrets, which nobody has.",
+        help=f"List the {word}s; their secrets are not stored.",
         epilog=example(f"tallyweir {name} list"),
     )(list_secrets)
     group.command(
-        help=f"Let a {word} expire now; it stays in the file, and a running service "
-        "sees it within a second.",
+        help=f"Make a {word} expire now. It stays in the file; a running service "
+        "refuses it within a second.",
         epilog=example(f"tallyweir {name} revoke 0123456789ab"),
     )(revoke)
     app.add_typer(group)

@@ -39,10 +39,10 @@ def up() -> None:
 @command("tallyweir down", "tallyweir down --delete-data")
 def down(
     delete_data: Annotated[
-        bool, typer.Option("--delete-data", help="Remove their data too, for good.")
+        bool, typer.Option("--delete-data", help="Also delete their data, permanently.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also under processes that use them.")
+        bool, typer.Option("--force", help="Stop them even if processes use them.")
     ] = False,
 ) -> None:
     """Stop the embedded Kafka and Postgres cleanly; their data stays.

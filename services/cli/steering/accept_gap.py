@@ -30,7 +30,7 @@ def accept_gap(
         str, typer.Option(help="Why the loss is acceptable; the ledger keeps it.")
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what is lost.")
+        bool, typer.Option("--dry-run", help="Only show what is lost.")
     ] = False,
 ) -> None:
     """Write offsets that retention deleted unread to the ledger, and move past them.

@@ -24,12 +24,12 @@ from tallyweir.services.cli.rendering import say
 )
 def accept_loss(
     pipeline: PipelineName,
-    table: Annotated[str, typer.Argument(help="The result table that is gone.")],
+    table: Annotated[str, typer.Argument(help="The lost result table.")],
     reason: Annotated[
         str, typer.Option(help="Why the loss is acceptable; the ledger keeps it.")
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what is lost.")
+        bool, typer.Option("--dry-run", help="Only show what is lost.")
     ] = False,
 ) -> None:
     """Write to the ledger that the rows of a result table are given up.

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     letters = typer.Typer(
         name="dead-letters",
-        help="Records that could not become results: look at them, send them again.",
+        help="Records that could not become results: list, show and redrive them.",
         no_args_is_help=True,
         epilog=example("tallyweir dead-letters list departures"),
     )
@@ -48,9 +48,10 @@ def register(app: typer.Typer) -> None:
 def list_letters(
     pipeline: PipelineName,
     group: Annotated[
-        str | None, typer.Option(help="List those of this reason one by one.")
+        str | None,
+        typer.Option(help="List the dead letters of this reason one by one."),
     ] = None,
-    skip: Annotated[int, typer.Option(min=0, help="Leave out so many.")] = 0,
+    skip: Annotated[int, typer.Option(min=0, help="Skip this many.")] = 0,
 ) -> None:
     """List dead letters by reason, or 50 of one reason, newest batches first."""
     from tallyweir.sinks.postgres import audit
@@ -93,7 +94,9 @@ def _redriven_to(topic: str, at: object, partition: object, offset: object) -> s
 def show(
     pipeline: PipelineName,
     record: Annotated[str, typer.Argument(help="TOPIC/PARTITION/OFFSET.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one line of JSON.")
+    ] = False,
 ) -> None:
     """Show what a record holds: in hex, and decoded as far as it goes.
 
@@ -139,17 +142,17 @@ def show(
 def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
     pipeline: PipelineName,
     reason: Annotated[
-        str, typer.Option(help="What was wrong and what was done; kept for good.")
+        str, typer.Option(help="What was wrong and what was done; the ledger keeps it.")
     ],
     group: Annotated[
-        str | None, typer.Option(help="Those of this reason code.")
+        str | None, typer.Option(help="The dead letters of this reason code.")
     ] = None,
     record: Annotated[
-        str | None, typer.Option(help="The one at TOPIC/PARTITION/OFFSET.")
+        str | None, typer.Option(help="The dead letter at TOPIC/PARTITION/OFFSET.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Also what was sent again before.")
+        bool, typer.Option("--again", help="Also records that were redriven before.")
     ] = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -169,8 +172,8 @@ def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
     if [group is not None, record is not None, everything].count(True) != 1:
         raise ConfigurationError(
             "REDRIVE_UNCLEAR",
-            saw="Not exactly one of --group, --record and --all was given.",
-            why="Records in a topic cannot be taken back.",
+            saw="The command needs exactly one of --group, --record and --all.",
+            why="Records that are sent to a topic cannot be taken back.",
             fix=f"tallyweir dead-letters list {name} shows the groups.",
         )
     endpoints = find_endpoints()

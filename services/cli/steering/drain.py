@@ -46,14 +46,14 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
         bool,
         typer.Option(
             "--close-windows/--keep-windows",
-            help="Whether open windows, and timers in event time, are settled now, or "
-            "wait for the pipeline to go on.",
+            help="Settle open windows and event-time timers now, or keep them until "
+            "the pipeline goes on.",
         ),
     ],
     reason: Reason,
     dry_run: DryRun = False,
     timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait at most.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Longest time to wait.")
     ] = 600.0,
     as_json: AsJson = False,
 ) -> None:
@@ -108,9 +108,9 @@ def _await_end(
         if outcome.is_called_off:
             raise ConfigurationError(
                 "DRAIN_CALLED_OFF",
-                saw=f"Somebody has let pipeline {name} go on.",
-                why="It reads again, so it is not drained.",
-                fix="Nothing; to drain after all, run tallyweir drain again.",
+                saw=f"An operator has resumed pipeline {name}.",
+                why="The pipeline reads again, so it is not drained.",
+                fix="Nothing to do; to drain it after all, run tallyweir drain again.",
             )
         now = time.monotonic()
         if now >= tells_at:
@@ -120,9 +120,11 @@ def _await_end(
             raise RetryableError(
                 "DRAIN_UNFINISHED",
                 saw=f"After {timeout:g} s pipeline {name} is not drained.",
-                why="A driver ends a drain. None runs, or it has much to close.",
-                fix="Start its driver, or wait on by the same call; tallyweir status "
-                f"{name} tells which it is, and tallyweir resume {name} calls it off.",
+                why="Only a driver can finish a drain. No driver runs, or the driver "
+                "still has much to close.",
+                fix="Start the driver, or repeat the command to keep waiting; "
+                f"tallyweir status {name} shows which, and tallyweir resume {name} "
+                "cancels the drain.",
             )
         time.sleep(_POLL_S)
 
@@ -136,7 +138,7 @@ def _waited_for(home: Connection[TupleRow], name: str, asked: Drain) -> str:
         return f"{name} is {asked.told()}; its driver ends it"
     return (
         f"{name} is {asked.told()}. NO DRIVER IS AT WORK that could end it, as far as "
-        f"this role sees: start it (tallyweir run FILE), or call the drain off "
+        "this role can see: start it (tallyweir run FILE), or call the drain off "
         f"(tallyweir resume {name})"
     )
 

@@ -27,7 +27,10 @@ _Where = Annotated[
 ]
 _Again = Annotated[
     Path | None,
-    typer.Option(help="What `erasures --json` printed, after a restore.", exists=True),
+    typer.Option(
+        help="The output of `erasures --json`, to erase again after a restore.",
+        exists=True,
+    ),
 ]
 
 
@@ -39,7 +42,7 @@ _Again = Annotated[
 def erase(  # noqa: PLR0913, PLR0917 - each is an option
     pipeline: PipelineName,
     reason: Annotated[
-        str, typer.Option(help="Why; it is kept for good, so leave out personal names.")
+        str, typer.Option(help="Why; the ledger keeps it, so leave out personal names.")
     ],
     event_id: Annotated[
         list[str] | None,
@@ -56,7 +59,7 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option
     ] = None,
     again: _Again = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be erased.")
+        bool, typer.Option("--dry-run", help="Only show what would be erased.")
     ] = False,
 ) -> None:
     """Erase events from results, side tables, outbox and state, in one transaction.

@@ -36,7 +36,7 @@ def fork(
     reason: Reason,
     empty: Annotated[
         list[str] | None,
-        typer.Option(help="A table that begins empty, being defined otherwise."),
+        typer.Option(help="A table that begins empty, because its definition differs."),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
@@ -57,8 +57,8 @@ def fork(
     say(
         _UNCHANGED
         if dry_run
-        else f"Run it by a file of the name {made.pipeline} with the tables as before; "
-        f"then: tallyweir diff {made.of} {made.pipeline}"
+        else f"Run it with a file of the name {made.pipeline} with the tables as "
+        f"before; then: tallyweir diff {made.of} {made.pipeline}"
     )
 
 
@@ -67,7 +67,8 @@ def diff(
     pipeline: _Pipeline,
     new: _New,
     output: Annotated[
-        str | None, typer.Option(help="Compare one table only, as readers know it.")
+        str | None,
+        typer.Option(help="Compare only this table, by the name that readers use."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -132,9 +133,12 @@ def switch(
 )
 def discard(
     pipeline: Annotated[
-        str, typer.Argument(help="Name of the one in the shadow, or its YAML file.")
+        str,
+        typer.Argument(help="Name of the pipeline in the shadow, or its YAML file."),
     ],
-    reason: Annotated[str, typer.Option(help="Why; kept when all else is gone.")],
+    reason: Annotated[
+        str, typer.Option(help="Why; kept after everything else is deleted.")
+    ],
     dry_run: DryRun = False,
 ) -> None:
     """Get rid of a fork, or after a switch of the former version, for good.
@@ -157,6 +161,6 @@ def discard(
     say(
         _UNCHANGED
         if dry_run
-        else "A driver of it ends by itself, and no file of that name is run again "
-        "unless somebody forks under it."
+        else "Its driver ends by itself. A pipeline of that name runs again only "
+        "after a new fork under it."
     )

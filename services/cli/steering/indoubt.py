@@ -55,7 +55,7 @@ class Findings:
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
     group = typer.Typer(
-        help="Show and finish prepared branches that no one has finished yet.",
+        help="Show and finish prepared branches that are still in doubt.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
@@ -171,7 +171,7 @@ def check_may_finish(
                 "INDOUBT_DECIDED",
                 saw=f"Batch {gid.sequence} of pipeline {pipeline} is decided, and "
                 f"{gid} belongs to it.",
-                why="Rolled back, its rows would be missing from a batch that is "
+                why="After a rollback its rows would be missing from a batch that is "
                 "committed everywhere else.",
                 fix=f"tallyweir indoubt commit {gid}",
             )
@@ -180,8 +180,8 @@ def check_may_finish(
                 "INDOUBT_UNDECIDED",
                 saw=f"No batch of pipeline {pipeline} was decided with {gid}; "
                 f"{_named(facts.newest)} has superseded its driver.",
-                why="Its events are read from Kafka again; committed, its rows would "
-                "be there twice.",
+                why="The pipeline reads its events from Kafka again; after a commit "
+                "its rows would be there twice.",
                 fix=f"tallyweir indoubt rollback {gid}",
             )
         case InDoubtVerdict.LEAVE:
@@ -189,8 +189,8 @@ def check_may_finish(
                 "INDOUBT_DRIVER_MAY_DECIDE",
                 saw=f"{gid} is of {_named(facts.newest)}, the newest claim of pipeline "
                 f"{pipeline}, and not decided.",
-                why="That driver may still decide it, either way; only the driver "
-                "itself knows whether it is alive.",
+                why="That driver may still decide it either way, and no other process "
+                "can know whether the driver is alive.",
                 fix=f"Leave it alone while the driver works. If it is dead, start "
                 f"pipeline {pipeline}: a new claim rolls the branch back.",
             )
@@ -248,21 +248,23 @@ def _own(text: str, claims: HomeClaims) -> tuple[GlobalId, str]:
     if gid is None or gid.claim.installation != claims.installation:
         raise ConfigurationError(
             "INDOUBT_FOREIGN",
-            saw=f"{text} was not prepared for this home database, whose global ids "
+            saw=f"{text} belongs to another home database; global ids of this one "
             f"begin with {claims.prefix}",
-            why="Who prepared it is the only one to know whether it is decided.",
-            fix="Ask its owner. `tallyweir indoubt list` shows what is ours.",
+            why="Only the home database that it was prepared for knows whether it is "
+            "decided.",
+            fix="Ask that home database's owner. `tallyweir indoubt list` shows the "
+            "branches of this one.",
         )
     pipeline = claims.pipeline_of(gid)
     if pipeline is None:
         raise ConfigurationError(
             "INDOUBT_FOREIGN",
-            saw=f"{gid} is of pipeline number {gid.claim.pipeline_number}, which this "
-            "home database does not know.",
-            why="Home went back to before the pipeline was registered; its decisions "
-            "are gone.",
-            fix="If home shall stay as it is, the batch never happened: ROLLBACK "
-            f"PREPARED '{gid}' by psql in {gid.database}.",
+            saw=f"{gid} belongs to pipeline number {gid.claim.pipeline_number}, which "
+            "this home database does not know.",
+            why="The home database was restored to a time before the pipeline was "
+            "registered; the pipeline's decisions are lost.",
+            fix="If the home database stays as it is, the batch never happened: run "
+            f"ROLLBACK PREPARED '{gid}' with psql in {gid.database}.",
         )
     return gid, pipeline
 
@@ -270,8 +272,9 @@ def _own(text: str, claims: HomeClaims) -> tuple[GlobalId, str]:
 def _database_unknown(gid: GlobalId, databases: Iterable[str]) -> ConfigurationError:
     return ConfigurationError(
         "DATABASE_UNKNOWN",
-        saw=f"{gid} is in database {gid.database}; known are {', '.join(databases)}.",
-        why="Nothing says where that is.",
+        saw=f"{gid} is in database {gid.database}; this process knows "
+        f"{', '.join(databases)}.",
+        why="No setting says where that database is.",
         fix=f"Name {gid.database} in TALLYWEIR_DATABASES.",
     )
 
@@ -281,7 +284,7 @@ def _not_prepared(gid: GlobalId, *, is_marked: bool) -> ConfigurationError:
         "INDOUBT_NOT_PREPARED",
         saw=f"No branch {gid} is prepared in {gid.database}"
         + (", and its marker says that it is committed." if is_marked else "."),
-        why="Somebody has finished it."
+        why="Another process has finished it."
         if is_marked
         else "It was rolled back, or never existed.",
         fix="Nothing to do; see `tallyweir indoubt list`.",
@@ -297,13 +300,13 @@ def _say(found: Findings) -> None:
     where = ", ".join(name for name in found.databases if name not in found.failures)
     if count:
         plural = "branch is" if count == 1 else "branches are"
-        say(f"{count} prepared {plural} in doubt; looked into {where}.")
+        say(f"{count} prepared {plural} in doubt; checked {where}.")
     else:
-        say(f"Nothing is in doubt; looked into {where}.")
+        say(f"Nothing is in doubt; checked {where}.")
     for evidence in found.evidence:
         _say_evidence(evidence)
     for name, error in found.failures.items():
-        note(f"{name} could not be looked into: {error.code}")
+        note(f"{name} could not be checked: {error.code}")
         note(f"  saw: {error.saw}")
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     group = typer.Typer(
-        help="Where a pipeline reads on in Kafka: show it, or move it.",
+        help="Show or move the offsets that a pipeline reads next.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
@@ -81,19 +81,20 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Go on with the first record of each partition that Kafka got then or "
-            "later: ISO 8601, with a time zone.",
+            help="Go on with the first record of each partition from this time: ISO "
+            "8601, with a time zone.",
         ),
     ] = None,
     to_offset: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TOPIC:PARTITION=OFFSET",
-            help="Go on with this offset; once for each partition that is to move.",
+            help="Go on with this offset; repeat the option for each partition to "
+            "move.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what it would mean.")
+        bool, typer.Option("--dry-run", help="Only show the effect.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -143,7 +144,7 @@ def accept_topic(
     pipeline: PipelineName,
     reason: Reason,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Do all of it, and take it back.")
+        bool, typer.Option("--dry-run", help="Do everything, then undo it.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

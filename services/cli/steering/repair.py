@@ -27,7 +27,7 @@ _DISAGREES = 1
 def repair(
     pipeline: PipelineName,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Print what to do; changes nothing.")
+        bool, typer.Option("--plan", help="Print the steps; changes nothing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +42,8 @@ def repair(
 
     if not plan:
         raise typer.BadParameter(
-            "repair is by hand; add it to see how", param_hint="--plan"
+            "repair is done by hand; add the option to see the steps",
+            param_hint="--plan",
         )
     databases = pipeline_databases(pipeline)
     name = pipeline_name(pipeline)
@@ -60,7 +61,7 @@ def repair(
 def _say(found: Disagreement, steps: tuple[RepairStep, ...]) -> None:
     name = found.pipeline.name
     if not steps:
-        looked = ", ".join(b.branch for b in found.branches) or "there are none yet"
+        looked = ", ".join(b.branch for b in found.branches) or "no branches yet"
         say(f"Pipeline {name}: all databases agree; branches: {looked}.")
         if found.in_doubt:
             say(f"{len(found.in_doubt)} in doubt; see tallyweir indoubt list.")
@@ -84,7 +85,7 @@ def _say(found: Disagreement, steps: tuple[RepairStep, ...]) -> None:
         where = ", ".join(f"{place}@{offset}" for place, offset in rows.examples)
         say(
             f"{rows.database}: table {rows.output.table} has {rows.rows:,} rows that "
-            "home will read again" + (f", such as {where}" if where else "")
+            "the home will read again" + (f", such as {where}" if where else "")
         )
     for missing in found.missing:
         say(f"missing batches cover {missing}")

@@ -31,19 +31,19 @@ def scale(  # noqa: PLR0913 - its options
     pipeline: PipelineName,
     *,
     min_executors: Annotated[
-        int | None, typer.Option(help="Executors at least; 1 if not given.")
+        int | None, typer.Option(help="Least number of executors; 1 by default.")
     ] = None,
     max_executors: Annotated[
         int | None, typer.Option(help="Executors at most.")
     ] = None,
     min_batch: Annotated[
-        int | None, typer.Option(help="What a full batch reads at least.")
+        int | None, typer.Option(help="Least offsets that a full batch reads.")
     ] = None,
     max_batch: Annotated[
-        int | None, typer.Option(help="What a full batch reads at most, in offsets.")
+        int | None, typer.Option(help="Most offsets that a full batch reads.")
     ] = None,
     off: Annotated[
-        bool, typer.Option("--off", help="Leave the pipeline as it is now.")
+        bool, typer.Option("--off", help="Turn scaling off and keep the present size.")
     ] = False,
     decisions: Annotated[
         int, typer.Option(min=0, help="How many decisions to show.")

@@ -24,7 +24,7 @@ _UNCHANGED = "Nothing was changed (--dry-run)."
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     group = typer.Typer(
-        help="Keep a pipeline's state of between two batches: take, list, drop.",
+        help="Take, list and drop snapshots of a pipeline between two batches.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
 def take(
     pipeline: PipelineName,
     name: _Name,
-    reason: Annotated[str, typer.Option(help="What it is for.")],
+    reason: Annotated[str, typer.Option(help="Purpose of the snapshot.")],
     dry_run: DryRun = False,
 ) -> None:
     """Keep where the pipeline stands; a driver may work meanwhile.
@@ -75,7 +75,7 @@ def take(
     say(
         _UNCHANGED
         if dry_run
-        else f"Back to it: tallyweir restore {known} {name} --reason 'why'"
+        else f"To go back: tallyweir restore {known} {name} --reason 'why'"
     )
 
 
@@ -121,7 +121,7 @@ def restore(
     name: _Name,
     reason: Reason,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what it would take back.")
+        bool, typer.Option("--dry-run", help="Only show what would be undone.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
