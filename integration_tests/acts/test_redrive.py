@@ -189,7 +189,7 @@ def test_letters_of_the_version_in_force_are_told(world: _World) -> None:
     """They may die of the same again; those of a former version may live."""
     world.bury([_sent(1), _sent(2), _sent(3)])
     assert world.redrive(dry_run=True).same_version == 3
-    warned = "of them died under the version that is in force"
+    warned = "of them died under the version in force"
     assert warned in " ".join(world.redrive(dry_run=True).told(dry_run=True))
     with psycopg.connect(world.home_dsn) as home:
         home.execute(

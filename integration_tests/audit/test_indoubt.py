@@ -77,7 +77,7 @@ def test_nothing_in_doubt_is_said_in_one_line(
     """With the databases that were looked into."""
     publish_numbers(_driver(databases), 0)
     code, out, _ = command_line.run("indoubt", "list")
-    assert (0, "Nothing is in doubt; looked into home, billing.\n") == (code, out)
+    assert (0, "Nothing is in doubt; checked home, billing.\n") == (code, out)
 
 
 def test_a_decided_branch_can_be_committed_and_not_rolled_back(
@@ -183,7 +183,7 @@ def test_a_database_that_does_not_answer_hides_no_other(
     code, out, err = terminal.run("indoubt", "list")
     assert 75 == code
     assert gid in out
-    assert "archive could not be looked into: POSTGRES_UNREACHABLE" in err
+    assert "archive could not be checked: POSTGRES_UNREACHABLE" in err
     terminal = CommandLine(
         monkeypatch=command_line.monkeypatch,
         capsys=command_line.capsys,

@@ -354,7 +354,7 @@ def test_without_plan_nothing_is_done(
     terminal = CommandLine(monkeypatch=monkeypatch, capsys=capsys, databases=databases)
     code, _, err = terminal.run("repair", PIPELINE)
     assert 2 == code
-    assert "repair is by hand" in err
+    assert "repair is done by hand" in err
 
 
 def _target_time(plan: Mapping[str, Any], text: str) -> datetime:

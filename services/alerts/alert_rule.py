@@ -209,11 +209,11 @@ class RetentionHeadroom(AlertRule):
         if left_s is None:
             return None
         if math.isinf(left_s):
-            told = "Kafka deletes nothing that is unread"
+            told = "Kafka deletes no unread record"
         elif left_s > 0:
-            told = f"Kafka deletes what is unread in {_age(left_s)}"
+            told = f"Kafka deletes unread records in {_age(left_s)}"
         else:
-            told = "Kafka deletes what is unread, if it has not done so"
+            told = "Kafka is about to delete unread records, or already has"
         return Judgement(
             holds=left_s < self.below.total_seconds(),
             value=left_s,

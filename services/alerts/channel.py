@@ -92,10 +92,10 @@ def unreachable(channel: str, what: str) -> RetryableError:
     """Return the error for an address that does not answer in time."""
     return RetryableError(
         "ALERT_CHANNEL_UNREACHABLE",
-        saw=f"Channel {channel} cannot be told: {what}.",
+        saw=f"Channel {channel} cannot be notified: {what}.",
         why="People who rely on it do not learn that an alert fires or has ended.",
-        fix="Check its address in the rules file, and that this host may reach it. It "
-        "is tried again, at the latest every five minutes.",
+        fix="Check the address in the rules file, and that this host can reach it. The "
+        "service tries again, at least every five minutes.",
     )
 
 
@@ -103,8 +103,8 @@ def refused(channel: str, what: str) -> RetryableError:
     """Return the error for a channel that refuses a notification."""
     return RetryableError(
         "ALERT_CHANNEL_REFUSED",
-        saw=f"Channel {channel} did not take a notification: {what}.",
+        saw=f"Channel {channel} refused a notification: {what}.",
         why="People who rely on it do not learn that an alert fires or has ended.",
-        fix="Check what the rules file says of it, and its secret or password. It is "
-        "tried again, at the latest every five minutes.",
+        fix="Check the channel's entry in the rules file, and its secret or password. "
+        "The service tries again, at least every five minutes.",
     )

@@ -76,7 +76,7 @@ def _read(name: str, setting: str, environment: Mapping[str, str]) -> str:
             "SETTING_MISSING",
             saw=f"Neither {setting} nor {setting}{FILE_SUFFIX} is set, or it is empty; "
             f"the rules file says that it holds a secret of channel {name}.",
-            why="Secrets are in no rules file, and the channel needs it.",
+            why="The channel needs its secret, and a rules file never holds secrets.",
             fix=f"Let {setting}{FILE_SUFFIX} name a file that holds it.",
         )
     return value

@@ -140,9 +140,9 @@ class KafkaRetention:
         except KafkaException as error:
             raise RetryableError(
                 "KAFKA_UNREACHABLE",
-                saw=f"The broker at {self._bootstrap} answered "
-                f"{error.args[0].str()} when it was asked how long it keeps records.",
-                why="Only Kafka knows when it deletes what is unread.",
+                saw=f"The broker at {self._bootstrap} answered {error.args[0].str()} "
+                "when asked how long it keeps records.",
+                why="Only Kafka knows when it deletes unread records.",
                 fix="Check that the broker runs, and that this process's user may "
                 "describe and read the topics and describe their settings.",
             ) from error

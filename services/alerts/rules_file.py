@@ -38,8 +38,8 @@ def checked_url(url: str) -> str:
     """
     if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s#]*)?", url):
         raise ValueError(
-            "it is not of the form https://example.org/path; a password in it would "
-            "not be sent"
+            "it must look like https://example.org/path; a password in it would not "
+            "be sent"
         )
     return url
 
@@ -80,7 +80,7 @@ class EmailSection:
 
     def __post_init__(self) -> None:
         if (self.user is None) != (self.password_from is None):
-            raise ValueError("user and password_from belong together")
+            raise ValueError("user and password_from need each other")
         if self.user is not None and not self.starttls:
             raise ValueError("without starttls a password would be sent in the clear")
 
@@ -187,7 +187,7 @@ def _find_repeats(node: Node) -> Iterator[_Problem]:
         for key, value in node.value:
             if str(key.value) in seen:
                 line = key.start_mark.line + 1
-                yield _Problem(line=line, text=f"The key {key.value!r} is there twice.")
+                yield _Problem(line=line, text=f"The key {key.value!r} occurs twice.")
             seen.add(str(key.value))
             yield from _find_repeats(value)
 
@@ -204,7 +204,7 @@ def _find_unknown_channels(node: Node, found: RulesFile) -> Iterator[_Problem]:
         if len(set(rule.channels)) < len(rule.channels):
             yield _Problem(
                 line=_line_of(node, ("rules", name, "channels")),
-                text="A channel is named twice.",
+                text="The rule names a channel twice.",
             )
 
 
@@ -216,7 +216,7 @@ def _problem(node: Node, error: ErrorDetails) -> _Problem:
     match error["type"]:
         case "extra_forbidden" | "unexpected_keyword_argument":
             known = _known_keys(at)
-            text = f"There is a key {at[-1]!r}. {_nearest(str(at[-1]), known)}"
+            text = f"Unknown key {at[-1]!r}. {_nearest(str(at[-1]), known)}"
         case "missing":
             text = f"{where} is missing."
         case "union_tag_invalid" | "union_tag_not_found":
@@ -256,7 +256,7 @@ def _nearest(wrong: str, known: Sequence[str] | Mapping[str, object]) -> str:
     nearest = difflib.get_close_matches(wrong, list(known), n=1)
     if nearest:
         return f"Write {nearest[0]}."
-    return f"Known are {', '.join(known)}." if known else "None is known."
+    return f"Write one of {', '.join(known)}." if known else "None is known."
 
 
 def _line_of(node: Node, at: Sequence[int | str]) -> int:

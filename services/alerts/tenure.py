@@ -93,7 +93,10 @@ class AlertTenure:
         ]
         for severity in Severity:
             self._metrics.firing.labels(severity.value).set(firing.count(severity))
-        return [self._failed("not all could be seen", error) for error in troubles]
+        return [
+            self._failed("some pipelines could not be read", error)
+            for error in troubles
+        ]
 
     def _tell_all(self) -> list[str]:
         due = self._book.read_due(

@@ -21,7 +21,7 @@ def why_no_chromium() -> str | None:
         return None
     reason = why_not_installable()
     if reason is not None:
-        return f"there is no Chromium, and {reason}"
+        return f"Chromium is not installed, and {reason}"
     if not install_packages("Chromium", "chromium") or find_chromium() is None:
-        return "there is no Chromium, and Debian's could not be installed"
+        return "Chromium is not installed, and installing Debian's package failed"
     return None

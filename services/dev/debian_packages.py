@@ -11,9 +11,9 @@ import sys
 def why_not_installable() -> str | None:
     """Return why packages cannot be installed here; None if they can be."""
     if os.geteuid() != 0:
-        return "installing it takes root"
+        return "installing it needs root"
     if shutil.which("apt-get") is None:
-        return "there is no apt-get to install it"
+        return "this machine has no apt-get to install it"
     return None
 
 

@@ -98,7 +98,7 @@ def run_matrix(arguments: Sequence[str], say: Callable[[str], None]) -> bool:
         try:
             code = _run(cell, arguments or TESTS)
         except (MissingError, TallyweirError) as why:
-            verdict = f"not to be had: {why}"
+            verdict = f"not available: {why}"
         else:
             failed = failed or code != 0
             took = f"{time.monotonic() - started:.0f} s"
@@ -143,7 +143,7 @@ def _checkout(version: str) -> Path:
         shutil.copy2(ROOT / name, copy / name)
     set_up = copy / "services/local/embedded/virtual_environment.py"
     if not _succeeds([python, "-I", str(set_up)]):
-        raise MissingError(f"the libraries of Python {version} were not installed")
+        raise MissingError(f"could not install the libraries of Python {version}")
     return copy
 
 

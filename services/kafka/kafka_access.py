@@ -102,8 +102,8 @@ def grant_access(
     except KafkaException as error:
         raise ConfigurationError(
             "KAFKA_ACCESS_REFUSED",
-            saw=f"Kafka at {bootstrap} did not take it: {error.args[0].str()}.",
-            why="Users and rights are an administrator's to give.",
+            saw=f"Kafka at {bootstrap} refused the change: {error.args[0].str()}.",
+            why="Only an administrator can create users and grant rights.",
             fix=f"Let {KAFKA_CONFIG_VARIABLE} name the settings of one, and see that "
             "the broker has an authorizer.",
         ) from error
@@ -119,8 +119,8 @@ def _credential(config: Mapping[str, str]) -> UserScramCredentialUpsertion:
         raise ConfigurationError(
             "KAFKA_CONFIG_INVALID",
             saw="The settings of a service name no SCRAM mechanism.",
-            why="Its user is made with a password that Kafka keeps salted.",
-            fix="Write sasl.mechanism=SCRAM-SHA-512 into the file.",
+            why="kafka-access creates the user with a SCRAM password.",
+            fix="Add sasl.mechanism=SCRAM-SHA-512 to the file.",
         )
     return UserScramCredentialUpsertion(
         config["sasl.username"],

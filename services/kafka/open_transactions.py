@@ -68,7 +68,7 @@ class HeldBack:
         if not self.transactions:
             return (
                 f"{waits}; kafka-transactions.sh describe-producers --topic "
-                f"{self.place.topic} --partition {self.place.partition} tells whose."
+                f"{self.place.topic} --partition {self.place.partition} shows whose."
             )
         whose = " and ".join(
             f"{one.transactional_id!r} (producer id {one.producer_id}), open since "

@@ -46,15 +46,15 @@ def ensure_topic(bootstrap: str, name: str, *, partitions: int | None = None) ->
         raise ConfigurationError(
             "TOPIC_MISSING",
             saw=f"Kafka at {bootstrap} has no topic {name!r}.",
-            why="Events need a topic to go to, and it is not made by accident.",
-            fix=f"Correct the name, or say how many partitions {name!r} shall get "
-            "(--partitions 4).",
+            why="Events need a topic, and Tallyweir creates one only on request.",
+            fix=f"Correct the name, or say how many partitions to create {name!r} "
+            "with: --partitions 4.",
         )
     if partitions not in {None, found}:
         raise ConfigurationError(
             "TOPIC_PARTITIONS",
             saw=f"The topic {name!r} has {found} partitions, not {partitions}.",
-            why="Adding partitions moves keys to other ones.",
+            why="Adding partitions would move keys to other partitions.",
             fix=f"Use {found}, or another topic.",
         )
     return found
@@ -115,7 +115,7 @@ def _explain(error: KafkaError, bootstrap: str, name: str) -> TallyweirError:
         return RetryableError(
             "KAFKA_UNREACHABLE",
             saw=f"No answer from Kafka at {bootstrap} ({error.str()}).",
-            why="Nothing can be sent or found.",
+            why="Without Kafka nothing can be sent or read.",
             fix="Start the broker (tallyweir up), or correct "
             "TALLYWEIR_KAFKA_BOOTSTRAP.",
         )

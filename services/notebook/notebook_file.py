@@ -130,8 +130,9 @@ def write_notebook(directory: Path) -> Path:
         raise ConfigurationError(
             "SLICE_MISSING",
             saw=f"There is no {_MANIFEST} in {directory}.",
-            why="It says which records are in the slice, and of which pipeline.",
-            fix="Name a directory that tallyweir notebook has made, or a pipeline.",
+            why="The manifest says which records are in the slice, and of which "
+            "pipeline.",
+            fix="Name a directory that tallyweir notebook has created, or a pipeline.",
         )
     path = directory / NOTEBOOK
     if not path.exists():

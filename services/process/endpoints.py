@@ -68,7 +68,8 @@ def require_kafka_bootstrap(environ: Mapping[str, str] = os.environ) -> str:
         raise ConfigurationError(
             "SETTING_MISSING",
             saw=f"{KAFKA_VARIABLE} is not set.",
-            why="This is for a Kafka of yours; the embedded one lets everybody in.",
+            why="The command sets up access to your own Kafka; the embedded one has no "
+            "access control.",
             fix="Set it to host:port.",
         )
     return bootstrap
@@ -149,7 +150,8 @@ def find_home_dsn() -> str:
     raise ConfigurationError(
         "SERVER_NOT_RUNNING",
         saw=f"{HOME_DSN_VARIABLE} is not set, and the embedded Postgres does not run.",
-        why="There is no home database to ask, and to look at one starts none.",
+        why="No home database is available, and commands that only read do not start "
+        "one.",
         fix=f"{launcher()} up starts the embedded servers; or set {HOME_DSN_VARIABLE}.",
     )
 

@@ -199,7 +199,7 @@ def revoke_secret(path: Path, kind: SecretKind[_Secret], secret_id: str) -> None
                 kind.unknown,
                 saw=f"{path} has no {kind.word} with the id {secret_id[:20]!r}.",
                 why="Nothing was revoked.",
-                fix=f"See the ids with tallyweir {kind.command} list.",
+                fix=f"List the ids with tallyweir {kind.command} list.",
             )
         now = utc_now().replace(microsecond=0)
         left = [
@@ -268,8 +268,8 @@ def _unreadable(
     return ConfigurationError(
         kind.unreadable,
         saw=f"The {kind.word}s file {path} cannot be read ({cause.strerror}).",
-        why="Without it callers cannot be told apart.",
-        fix=f"Make one with tallyweir {kind.command} create, and name it in "
+        why="The service knows its callers by this file.",
+        fix=f"Create it with tallyweir {kind.command} create, and set its path in "
         f"{kind.variable}.",
     )
 
@@ -278,6 +278,6 @@ def _malformed(path: Path, kind: SecretKind[_Secret], saw: str) -> Configuration
     return ConfigurationError(
         kind.malformed,
         saw=f"{path} {saw}.",
-        why=f"A {kind.word} that is half understood could let the wrong one in.",
+        why=f"A {kind.word} that is misread could let the wrong caller in.",
         fix=f"Write the file with tallyweir {kind.command}.",
     )

@@ -131,8 +131,9 @@ class _NamedApplication:
             "HOST_UNKNOWN",
             status=status,
             saw=f"The request is for {b', '.join(hosts)[:80].decode('latin-1')!r}.",
-            why="A foreign page could read here under a name of its own.",
-            fix="Ask for a name of this service; --public-name adds one.",
+            why="A page of another site could read this service under a name of its "
+            "own.",
+            fix="Use a name of this service; --public-name adds one.",
         )
 
 

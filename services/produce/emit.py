@@ -70,14 +70,14 @@ def plan_faults(  # noqa: PLR0913 (keyword-only; each is a part of the plan)
             raise ConfigurationError(
                 "FIELD_UNKNOWN",
                 saw=f"{contract.reference} has no field {name!r}.",
-                why="Events are identified, keyed or broken by it.",
+                why="The events' ID, their key or their error is made from it.",
                 fix=f"Name one of {', '.join(types)}.",
             )
     if invalid and types[event_id] != "string":
         raise ConfigurationError(
             "ID_NOT_TEXT",
             saw=f"The event ID {event_id!r} is a {types[event_id]}.",
-            why="Invalid records get IDs of their own, made from text.",
+            why="emit makes the IDs of invalid records from text.",
             fix="Leave invalid records out.",
         )
     return FaultPlan(
@@ -105,8 +105,8 @@ def _text_of(name: str, record: EventRecord, *, may_be_empty: bool) -> str:
         raise EncodeError(
             "RECORD_MISFIT",
             saw=f"The record has no {name}.",
-            why="An event is identified, or keyed, by it.",
-            fix="Give the record one.",
+            why="The event's ID or its key is taken from it.",
+            fix="Add the field to the record.",
         )
     return str(value)
 

@@ -94,7 +94,7 @@ class FaultRates:
                 raise ConfigurationError(
                     "SHARE_OUT_OF_RANGE",
                     saw=f"{name} is {share}.",
-                    why="It is a share of the records.",
+                    why="The value must be a share of the records.",
                     fix=f"Give {name} as a number from 0 to 1, such as 0.2.",
                 )
 

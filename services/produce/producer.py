@@ -208,7 +208,7 @@ class EventProducer:
             saw=f"Of {self.sent:,} messages to {self._bootstrap}, "
             f"{self.delivered:,} were delivered: {', '.join(reasons)}.",
             why="The others may or may not be in Kafka.",
-            fix="See that the broker runs, then send the same events again: with "
+            fix="Check that the broker runs, then send the same events again: with "
             "the same IDs, repeats do no harm.",
         )
 

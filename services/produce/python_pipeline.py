@@ -54,9 +54,10 @@ def _describe(path: Path, _changed_ns: int) -> Mapping[str, Any]:
         raise ConfigurationError(
             "PIPELINE_FILE_UNREADABLE",
             saw=f"{path}: {told}.",
-            why="What a Python pipeline is called and reads is known by running its "
-            "file.",
-            fix="Correct the file, or give the pipeline's name where one will do.",
+            why="Only running its file shows the name and the source of a Python "
+            "pipeline.",
+            fix="Correct the file, or give the pipeline's name where the command "
+            "accepts one.",
         ) from error
     source, event_id = pipeline.source, pipeline.source.event_id
     return {

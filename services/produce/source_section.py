@@ -69,7 +69,7 @@ def _choose(code: str, key: str, known: tuple[str, ...], wanted: str | None) -> 
             code,
             saw=f"The pipeline reads {', '.join(known)}; "
             f"{wanted or 'none of them'} was chosen.",
-            why=f"An event is of one {key} that the pipeline reads.",
+            why=f"Each event has one {key} of those that the pipeline reads.",
             fix=f"Choose one: --{key} {known[0]}.",
         )
     return wanted
@@ -85,7 +85,7 @@ def read_source_section(path: Path) -> SourceSection:
     pipeline = _read_keys(path)
     source = pipeline.get("source") if isinstance(pipeline, dict) else None
     if not isinstance(source, dict):
-        raise _malformed(path, "has no section called source")
+        raise _malformed(path, "has no section named source")
     return SourceSection(
         topics=_texts(path, source, "topic"),
         schemas=_texts(path, source, "schema"),
@@ -103,7 +103,7 @@ def _text(path: Path, source: dict[str, object], key: str, value: object) -> str
     if isinstance(value, str) and value:
         return value
     found = "is missing" if key not in source else f"is {value!r:.60}"
-    raise _malformed(path, f"source.{key} {found}, expected a text")
+    raise _malformed(path, f"source.{key} {found}, expected text")
 
 
 def read_outbox_topics(path: Path) -> list[str]:
@@ -133,7 +133,7 @@ def _read_keys(path: Path) -> object:
         raise ConfigurationError(
             "PIPELINE_MISSING",
             saw=f"{path} cannot be read ({exc.strerror}).",
-            why="It names the topic, the contract and the event ID.",
+            why="The pipeline file names the topic, the contract and the event ID.",
             fix="Give the path of a pipeline file.",
         ) from exc
     if len(content) > PIPELINE_BYTES_MAX:

@@ -53,7 +53,7 @@ class TypedRows:
             yield from islice(rows, self._limit)
         except UnicodeDecodeError as exc:
             raise self._refusal(
-                "INPUT_MALFORMED", f"the text is no UTF-8 ({exc.reason})"
+                "INPUT_MALFORMED", f"the text is not UTF-8 ({exc.reason})"
             ) from exc
         except RowError as exc:
             raise self._refusal(exc.code, exc.saw) from exc

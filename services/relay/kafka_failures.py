@@ -40,15 +40,16 @@ def kafka_failure(error: KafkaError, doing: str) -> TallyweirError:
         return RetryableError(
             "RELAY_FENCED",
             saw=saw,
-            why="Another relay of this installation has begun to send.",
-            fix="Nothing to do: who holds the home's lock goes on. If it lasts, a copy "
-            "of the home database uses the same broker: see docs/relay.md.",
+            why="Another relay of this installation has started to send.",
+            fix="Nothing to do: the relay that holds the home's lock goes on. If this "
+            "lasts, a copy of the home database uses the same broker: see "
+            "docs/relay.md.",
         )
     if error.code() in _REFUSED:
         return ConfigurationError(
             "RELAY_MESSAGE_REFUSED",
             saw=saw,
-            why="Messages are sent in order, so all behind this one wait.",
+            why="The relay sends messages in order, so all later ones wait.",
             fix="Raise max.message.bytes of the topic.",
         )
     if error.code() in _FORBIDDEN:
@@ -61,6 +62,6 @@ def kafka_failure(error: KafkaError, doing: str) -> TallyweirError:
     return RetryableError(
         "RELAY_KAFKA_UNAVAILABLE",
         saw=saw,
-        why="What is to be sent waits in the home database.",
+        why="Unsent messages wait in the home database.",
         fix="Check that the broker runs and that TALLYWEIR_KAFKA_BOOTSTRAP names it.",
     )

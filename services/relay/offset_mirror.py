@@ -157,7 +157,7 @@ def _refused(group: str, reason: str) -> RetryableError:
     return RetryableError(
         "OFFSET_MIRROR_REFUSED",
         saw=f"Kafka does not move the consumer group {group}: {reason}.",
-        why="Kafka's tools show old offsets; the pipeline itself is not concerned.",
-        fix="Let no consumer join the group: it is the relay's. A topic that is gone "
+        why="Kafka's tools show old offsets; the pipeline itself is not affected.",
+        fix="Keep consumers out of the group: only the relay uses it. A deleted topic "
         "has no offsets to show.",
     )

@@ -207,7 +207,7 @@ class ResolverRound:
                 decided_branches=len(decisions),
                 oldest_s=round(max(one.age_s for one in decisions), 1),
                 fix=f"Name {database} in {DATABASES_VARIABLE}; until then only the "
-                "pipeline's own driver finishes its branches.",
+                "pipeline's driver can finish its branches.",
             )
 
     def _tell_failure(
@@ -282,7 +282,9 @@ def _describe(evidence: Evidence) -> dict[str, object]:
 
 def _fix(evidence: Evidence) -> str:
     if evidence.verdict is not InDoubtVerdict.LEAVE:
-        return "See the error above that keeps it from being finished."
+        return (
+            "See the error above, which keeps the resolver from finishing the branch."
+        )
     if evidence.pipeline is None:
         return "See tallyweir indoubt list."
     return (

@@ -367,4 +367,4 @@ def test_a_pipeline_that_has_read_all_is_told_so() -> None:
     rule = RetentionHeadroom(channels=(), when="retention_headroom", below=_MINUTE)
     judged = rule.judge(_at(0, headroom_s=math.inf), None)
     assert judged is not None
-    assert judged.told.startswith("Kafka deletes nothing that is unread;")
+    assert judged.told.startswith("Kafka deletes no unread record;")

@@ -312,5 +312,5 @@ def _stuck(what: str) -> FatalError:
         "CHAOS_STUCK",
         saw=f"{what}, after {PATIENCE_S:.0f} s.",
         why="The pipeline must go on by itself after every fault.",
-        fix="Run again with --keep and look into the drivers' logs.",
+        fix="Run again with --keep and read the drivers' logs.",
     )

@@ -287,8 +287,8 @@ def _stuck(what: str, supervisor: Supervisor) -> FatalError:
         "CHAOS_STUCK",
         saw=f"{what}, for {PATIENCE_S:.0f} s. Drivers alive: {drivers}.",
         why="The pipeline must go on by itself after every fault.",
-        fix="Look into the drivers' logs of the run's directory; if nothing was left "
-        "to read, send more events.",
+        fix="Read the drivers' logs in the run's directory; if nothing was left to "
+        "read, send more events.",
     )
 
 

@@ -209,6 +209,6 @@ class Sender(threading.Thread):
         raise RetryableError(
             "KAFKA_UNREACHABLE",
             saw=f"Kafka at {self._brokers} shows no end of partition {partition}.",
-            why="Whether a transaction was committed cannot be told.",
-            fix="Look into the broker's log.",
+            why="The sender cannot know whether a transaction was committed.",
+            fix="Read the broker's log.",
         )

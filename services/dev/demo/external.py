@@ -59,7 +59,7 @@ def external_world() -> Iterator[DemoWorld]:
         raise ConfigurationError(
             "SETTING_MISSING",
             saw="TALLYWEIR_HOME_DSN is not set.",
-            why="The results are counted in the home database.",
+            why="The demo counts the results in the home database.",
             fix="Set it, or TALLYWEIR_HOME_DSN_FILE.",
         )
     _refuse_used_topic(TopicLog(bootstrap, TOPIC))
@@ -123,8 +123,9 @@ def _await_positions(
             raise RetryableError(
                 "DEMO_NOT_READ",
                 saw=f"Nothing was committed for {SILENCE_MAX_S:.0f} s.",
-                why="The pipeline's driver reads what was sent.",
-                fix=f"See to the driver: its log, and tallyweir status {PIPELINE}.",
+                why="The pipeline's driver should read the events that the demo sent.",
+                fix="Check the driver: read its log, and run tallyweir status "
+                f"{PIPELINE}.",
             )
         time.sleep(_POLL_S)
         former, positions = positions, ledger.read_visible_positions()

@@ -147,7 +147,7 @@ def _check_hardship(
     if report.kills < report.kills_wanted:
         violations.append(
             f"{report.kills} of {report.kills_wanted} kills hit a driver in "
-            "mid-batch: it was too quick; send more events"
+            "mid-batch: the driver was too fast; send more events"
         )
     if report.checkpoint_deletions == 0:
         violations.append("no checkpoint was deleted")

@@ -94,7 +94,8 @@ def refuse_used_database(connection: Connection[TupleRow], pipeline: str) -> Non
         raise ConfigurationError(
             "DEMO_DATABASE_IN_USE",
             saw=f"The home database already has {', '.join(found)}.",
-            why="The demo counts from zero and does not touch what it did not make.",
+            why="The demo counts from zero and does not touch tables that it did not "
+            "create.",
             fix="Let TALLYWEIR_HOME_DSN name an empty database (createdb demo), or "
             "unset it: the demo then brings its own server.",
         )

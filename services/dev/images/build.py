@@ -122,11 +122,11 @@ def check_engine() -> None:
             return
         saw = done.stderr.strip().splitlines()[-1]
     except FileNotFoundError:
-        saw = "There is no docker command on the path."
+        saw = "No docker command is on the PATH."
     raise ConfigurationError(
         "ENGINE_MISSING",
         saw=saw,
-        why="Images are built and run by a container engine.",
+        why="A container engine builds and runs the images.",
         fix="Install Docker and start it; on Debian: apt-get install docker.io",
     )
 
@@ -192,7 +192,7 @@ def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
         raise RetryableError(
             "IMAGE_NOT_BUILT",
             saw=f"{' '.join(command[:2])} ended with {done.returncode}:\n{tail}",
-            why="Without all of its layers there is no image.",
-            fix="See to what the last lines say. Where no registry can be reached, "
-            "tallyweir images --stand-ins makes the bases from Debian's packages.",
+            why="An image needs all of its layers.",
+            fix="Correct the error in the last lines. If no registry is reachable, "
+            "tallyweir images --stand-ins builds the bases from Debian's packages.",
         )

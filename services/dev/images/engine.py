@@ -61,7 +61,7 @@ def _answers() -> bool:
 
 def _why_not() -> str | None:
     if os.geteuid() != 0:
-        return "no container engine answers, and starting one takes root"
+        return "no container engine answers, and starting one needs root"
     if shutil.which("dockerd") is None:
         reason = why_not_installable()
         return reason and f"no container engine answers, and {reason}"

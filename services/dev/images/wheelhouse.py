@@ -61,7 +61,7 @@ def fetch_wheels(directory: Path, locks: tuple[str, ...]) -> None:
             tail = "\n".join(done.stdout.strip().splitlines()[-_OUTPUT_LINES_SHOWN:])
             raise RetryableError(
                 "WHEELS_NOT_FETCHED",
-                saw=f"pip did not bring all of {lock}:\n{tail}",
+                saw=f"pip did not fetch all packages of {lock}:\n{tail}",
                 why="The image holds exactly the packages of its lock.",
                 fix="Check that pip can reach a package index, then start again.",
             )
@@ -98,7 +98,7 @@ def build_wheel(directory: Path) -> Path:
         raise ConfigurationError(
             "WHEEL_NOT_BUILT",
             saw=f"pip did not build the wheel:\n{tail}",
-            why="The images hold what the wheel installs.",
+            why="The images contain what the wheel installs.",
             fix="Correct what the last lines name in pyproject.toml.",
         )
     (wheel,) = directory.glob("*.whl")

@@ -60,7 +60,7 @@ def read_jars(directory: Path) -> list[BundledJar]:
 def _read(file: Path) -> BundledJar:
     parts = _FILE.fullmatch(file.name)
     if parts is None:
-        raise ValueError(f"{file.name} names no version")
+        raise ValueError(f"{file.name} does not name its version")
     coordinates = re.compile(_COORDINATES.format(artifact=re.escape(parts["artifact"])))
     with zipfile.ZipFile(file) as jar:
         matches = map(coordinates.fullmatch, jar.namelist())

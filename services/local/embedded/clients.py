@@ -45,11 +45,11 @@ def check_unused(ports: Iterable[int]) -> None:
     if clients:
         raise ConfigurationError(
             "SERVERS_IN_USE",
-            saw=f"At work with the servers: {', '.join(map(str, clients))}.",
-            why="A driver would wait for them until they are started again, and others "
-            "would fail.",
-            fix="End them first: kill PROCESS ends each in good order; or stop the "
-            "servers all the same with --force, which loses nothing.",
+            saw=f"These processes use the servers: {', '.join(map(str, clients))}.",
+            why="A driver would wait until the servers start again, and other "
+            "processes would fail.",
+            fix="Stop the processes first: kill PROCESS stops each cleanly. Or stop "
+            "the servers anyway with --force, which loses nothing.",
         )
 
 

@@ -119,9 +119,9 @@ class Daemon:
                 "STOP_TIMED_OUT",
                 saw=f"{self.name} (process {process.pid}) still runs {deadline_s:.0f} s"
                 f" after {how.name}.",
-                why="Its data is only sure to be settled after a clean stop.",
+                why="Only a clean stop settles its data for certain.",
                 fix=f"look at {self.log} and try again; kill -9 {process.pid} is safe "
-                "too, the next start recovers",
+                "too, because the next start recovers",
             ) from None
         self._pid_file.unlink(missing_ok=True)
         return True
@@ -132,7 +132,7 @@ class Daemon:
             "SERVER_NOT_STARTED",
             saw=f"The embedded {self.name} {what}. Its log ends with:\n"
             + "\n".join(tail),
-            why="Nothing can be read or published without it.",
+            why="Without it no pipeline can read or publish.",
             fix=f"read {self.log}, remove the cause and start again",
         )
 

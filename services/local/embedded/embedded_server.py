@@ -145,9 +145,9 @@ class EmbeddedServer(ABC):
         if done.returncode != 0:
             raise FatalError(
                 code,
-                saw=f"{self.name} could not make its data directory: "
+                saw=f"{self.name} could not create its data directory: "
                 f"{done.stdout}{done.stderr}".strip(),
-                why="A server starts on a whole data directory only.",
-                fix=f"check that {self.directory} can be written and is not full",
+                why="A server needs a complete data directory.",
+                fix=f"check that {self.directory} is writable and not full",
             )
         partial.rename(self._data)

@@ -27,7 +27,7 @@ def package_folder(name: str) -> Path:
     if spec is None or spec.origin is None:
         raise ConfigurationError(
             "PACKAGE_MISSING",
-            saw=f"Python finds no package {name}.",
+            saw=f"Python cannot find the package {name}.",
             why=f"It belongs to the extra {_EXTRAS[name]}, which is not installed.",
             fix=f"pip install 'tallyweir[{_EXTRAS[name]}]'",
         )

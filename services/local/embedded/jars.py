@@ -169,7 +169,7 @@ def _not_fetched(jar: Jar, tool: str, output: str) -> RetryableError:
     tail = "\n".join(output.strip().splitlines()[-_OUTPUT_LINES_SHOWN:])
     return RetryableError(
         "JARS_NOT_FETCHED",
-        saw=f"{tool} did not bring {jar.group}:{jar.artifact}:{jar.version}:\n{tail}",
+        saw=f"{tool} did not fetch {jar.group}:{jar.artifact}:{jar.version}:\n{tail}",
         why="Spark and Kafka need the jars that jars.lock lists.",
         fix="check the network, or install Maven with settings for your mirror "
         "(on Debian: apt-get install maven), then start again",

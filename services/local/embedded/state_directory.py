@@ -44,7 +44,7 @@ def state_directory() -> Path:
     except OSError as error:
         raise _unusable(directory, str(error.strerror)) from error
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise _unusable(directory, "it cannot be written")
+        raise _unusable(directory, "it is not writable")
     if is_own and directory.stat().st_mode & 0o077:
         # A former version made it readable by all users. If another user owns it, leave
         # it.
@@ -70,8 +70,9 @@ def _unusable(directory: Path, what: str) -> ConfigurationError:
     return ConfigurationError(
         "STATE_DIRECTORY",
         saw=f"The state directory {directory} cannot be used: {what}.",
-        why="Jars, logs, scratch files and the embedded servers' data are kept there.",
-        fix=f"Set {STATE_DIRECTORY_VARIABLE} to a directory that can be written.",
+        why="Tallyweir keeps jars, logs, scratch files and the embedded servers' "
+        "data there.",
+        fix=f"Set {STATE_DIRECTORY_VARIABLE} to a writable directory.",
     )
 
 

@@ -127,13 +127,16 @@ def _create(venv: Path) -> None:
     if not os.access(venv.parent, os.W_OK | os.X_OK):
         raise SetUpError(
             "CLONE_READ_ONLY",
-            saw=f"{venv.parent} cannot be written.",
-            why="Tallyweir keeps its libraries in an environment of its own, there",
-            fix="start it once where it can be written; after that it may be "
-            "read-only, with TALLYWEIR_STATE_DIR set to a directory elsewhere",
+            saw=f"{venv.parent} is not writable.",
+            why="Tallyweir keeps its libraries in its own environment there",
+            fix="start Tallyweir once while the directory is writable; after that it "
+            "may be read-only, if TALLYWEIR_STATE_DIR names another directory",
         )
     if venv.is_symlink():
-        _report(f"{venv} is a link to {venv.readlink()}, which is left as it is")
+        _report(
+            f"{venv} is a link to {venv.readlink()}; Tallyweir does not touch its "
+            "target"
+        )
         venv.unlink()
     _report(f"first set-up: making {venv} with Python {version}")
     made = subprocess.run(
@@ -147,7 +150,7 @@ def _create(venv: Path) -> None:
             "VENV_MISSING",
             saw=f"{sys.executable} -m venv failed: "
             + _last_lines(made.stdout + made.stderr, 3),
-            why="Tallyweir keeps its libraries in an environment of its own",
+            why="Tallyweir keeps its libraries in its own environment",
             fix=f"on Debian and Ubuntu: apt-get install python{version}-venv; "
             "elsewhere install a Python that has venv and ensurepip",
         )

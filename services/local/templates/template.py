@@ -107,7 +107,7 @@ class Template:
                 raise ConfigurationError(
                     "PARAMETER_UNKNOWN",
                     saw=f"The template {self.name} has no parameter {name!r}.",
-                    why="Nothing would read it.",
+                    why="The template would ignore it.",
                     fix=f"Set one of {', '.join(known)}.",
                 )
             _check_value(known[name], value)
@@ -155,7 +155,7 @@ def read_template(name: str) -> Template:
         raise ConfigurationError(
             "TEMPLATE_UNKNOWN",
             saw=f"There is no template {name!r}.",
-            why="Templates are the pipelines that come with Tallyweir.",
+            why="Templates are pipelines that come with Tallyweir.",
             fix=f"Choose one of {', '.join(known)}." if known else "None is installed.",
         )
     described = yaml.safe_load((TEMPLATES / f"{name}{_ENDING}").read_text("utf-8"))
@@ -190,8 +190,8 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
             raise ConfigurationError(
                 "PARAMETER_VALUE",
                 saw=f"--set is {setting!r}.",
-                why="It is a parameter and its value.",
-                fix="Write it like topic=page-views.",
+                why="The option takes a parameter and its value.",
+                fix="Write it in the form topic=page-views.",
             )
         values[name.strip()] = value.strip()
     return values

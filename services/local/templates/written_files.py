@@ -29,8 +29,8 @@ def write_files(
     if there and not replace:
         raise ConfigurationError(
             "FILE_EXISTS",
-            saw=f"{', '.join(map(str, there))} exists already.",
-            why="It may hold your changes.",
+            saw=f"{', '.join(map(str, there))} already exists.",
+            why="The file may hold your changes.",
             fix="Choose another --directory, or move it away.",
         )
     try:

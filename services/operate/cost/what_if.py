@@ -59,8 +59,8 @@ def _imagine(usage: Usage, estimate: Estimate, prices: Prices) -> Iterator[WhatI
             saving,
             estimate,
             formula,
-            "The CPU is measured; the WAL is what the format of runs takes. The CPU "
-            "that Postgres and the driver's holder of IDs spend comes on top.",
+            "The CPU is measured; the WAL follows from the format of runs. The CPU "
+            "of Postgres and of the driver's holder of IDs is not included.",
         )
         if usage.guarantee is Guarantee.EXACTLY_ONCE:
             yield _what_if(
@@ -68,9 +68,9 @@ def _imagine(usage: Usage, estimate: Estimate, prices: Prices) -> Iterator[WhatI
                 saving,
                 estimate,
                 f"{formula}; rows go to their tables at once",
-                "A lower bound: it looks up no IDs, and saves moving rows from "
-                "staging as well, whose CPU is Postgres' and not measured. Rows may "
-                "be repeated, and only pipelines that append can have it.",
+                "A lower bound: it looks up no IDs, and also moves no rows from "
+                "staging; that CPU belongs to Postgres and is not measured. Rows may "
+                "be repeated, and only pipelines that append can use it.",
             )
     yield from _larger_batches(usage, estimate)
 
@@ -87,10 +87,10 @@ def _larger_batches(usage: Usage, estimate: Estimate) -> Iterator[WhatIf]:
         "batches of twice the size",
         saving,
         estimate,
-        f"{usage.batches:,} batches cost {fixed_s:.3f} CPU seconds each, whatever is "
-        "in them; half of them would go",
-        f"A line through all batches (R² {fit:.2f}), drawn out to a size that was not "
-        "seen; results would wait longer for their batch.",
+        f"{usage.batches:,} batches cost {fixed_s:.3f} CPU seconds each, regardless "
+        "of their size; half of them would be saved",
+        f"A line through all batches (R² {fit:.2f}), extrapolated to a size that "
+        "was never measured; results would wait longer for their batch.",
     )
 
 

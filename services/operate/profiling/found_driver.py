@@ -43,7 +43,7 @@ def find_driver(pipelines: Sequence[PipelineSummary], pipeline: str) -> FoundDri
         raise ConfigurationError(
             "PIPELINE_UNKNOWN",
             saw=f"The home database has no pipeline {pipeline}; it has: {known}.",
-            why="Its driver is found by its claim there.",
+            why="The command finds the driver by its claim in the home database.",
             fix="Correct the name, or the home database.",
         )
     driver = found.driver
@@ -55,7 +55,8 @@ def find_driver(pipelines: Sequence[PipelineSummary], pipeline: str) -> FoundDri
             "PROFILE_OTHER_HOST",
             saw=f"The driver of {pipeline} is process {driver.process_id} on "
             f"{driver.host}; this is {socket.gethostname()}.",
-            why="A process is sampled from its own host, or its own container.",
+            why="A process can only be sampled on its own host or in its own "
+            "container.",
             fix=f"Run tallyweir profile {pipeline} there.",
         )
     try:
@@ -63,7 +64,7 @@ def find_driver(pipelines: Sequence[PipelineSummary], pipeline: str) -> FoundDri
         began = process.create_time()
         jvm = next((c.pid for c in process.children() if c.name() == "java"), None)
     except psutil.NoSuchProcess:
-        raise _no_driver(f"There is no process {driver.process_id} here.") from None
+        raise _no_driver(f"This host has no process {driver.process_id}.") from None
     if began > driver.claimed_at.timestamp() + _CLOCK_SKEW_S:
         # The process id has since been reused.
         raise _no_driver(f"Process {driver.process_id} is younger than its claim.")
@@ -74,6 +75,7 @@ def _no_driver(saw: str) -> ConfigurationError:
     return ConfigurationError(
         "PROFILE_NO_DRIVER",
         saw=saw,
-        why="Only a driver that runs can be sampled.",
-        fix="Start it; in a container, run this in that container.",
+        why="Only a running driver can be sampled.",
+        fix="Start the driver; if it runs in a container, run this command in that "
+        "container.",
     )

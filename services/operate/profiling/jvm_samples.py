@@ -82,7 +82,7 @@ def _find_tool(name: str, process_id: int) -> str:
         beside = Path(name)
     found = str(beside) if beside.is_file() else shutil.which(name)
     if found is None:
-        raise ValueError(f"there is no {name} here, which comes with a JDK and no JRE")
+        raise ValueError(f"{name} is missing; a JDK has it, a JRE does not")
     return found
 
 

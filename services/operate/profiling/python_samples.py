@@ -41,9 +41,9 @@ def sample_python(process_id: int, seconds: int, directory: Path) -> Counter[Sta
     if program is None:
         raise ConfigurationError(
             "PROFILER_MISSING",
-            saw="There is no py-spy here.",
-            why="It samples Python processes.",
-            fix="Install the packages of requirements-spark.lock, which has it.",
+            saw="py-spy is not installed.",
+            why="py-spy samples Python processes.",
+            fix="Install the packages of requirements-spark.lock, which include it.",
         )
     file = directory / "python.folded"
     done = subprocess.run(
@@ -64,10 +64,11 @@ def sample_python(process_id: int, seconds: int, directory: Path) -> Counter[Sta
         raise ConfigurationError(
             "PROFILER_REFUSED",
             saw=f"py-spy could not sample process {process_id}: {told}",
-            why="It has ended, or this user may not look into it: its own may if the "
-            "kernel lets it, and one with CAP_SYS_PTRACE.",
-            fix="Run this as the driver's user; if kernel.yama.ptrace_scope is 1 or "
-            "more, as root or with that capability.",
+            why="The process has ended, or this user may not read its memory: only "
+            "its own user, where the kernel allows it, or one with CAP_SYS_PTRACE "
+            "may.",
+            fix="Run this command as the driver's user; if kernel.yama.ptrace_scope "
+            "is 1 or more, run it as root or with that capability.",
         )
     with file.open(encoding="utf-8", errors="replace") as lines:
         found = fold(lines)

@@ -94,8 +94,8 @@ def told(found: Mapping[str, Any]) -> Sequence[str]:
     ]
     if found["headers"] is None:
         lines.append(
-            "headers: unknown, as the topic does not have the record any more, or a "
-            "batch run has read it"
+            "headers: unknown, because the topic no longer has the record, or a "
+            "batch run read it"
         )
     elif not found["headers"]:
         lines.append("headers: none")
@@ -106,7 +106,7 @@ def told(found: Mapping[str, Any]) -> Sequence[str]:
     lines += _told_decoded(found["decoded"], found["contracts"])
     for one in found["redrives"]:
         place = (
-            "whether it was sent is not known"
+            "not known whether it was sent"
             if one["new_offset"] is None
             else f"now at partition {one['new_partition']} offset {one['new_offset']}"
         )
@@ -124,7 +124,7 @@ def _told_decoded(
         return [
             (
                 f"not decoded: {', '.join(contracts)} is a file next to the pipeline "
-                "file; give that file instead of the pipeline's name"
+                "file; give the pipeline file instead of the name"
             )
         ]
     lines = [

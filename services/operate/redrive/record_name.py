@@ -18,8 +18,8 @@ def parse_record(text: str) -> RecordPosition:
     if len(place) != 2 or not all(map(_is_number, place)):  # noqa: PLR2004
         raise ConfigurationError(
             "RECORD_MALFORMED",
-            saw=f"{text[:300]!r} names no record.",
-            why="A dead letter is named by the place that its record was read at.",
+            saw=f"{text[:300]!r} does not name a record.",
+            why="A dead letter is named by the place of its record in Kafka.",
             fix="Write TOPIC/PARTITION/OFFSET, as dead-letters list does.",
         )
     return RecordPosition(topic=topic, partition=int(place[0]), offset=int(place[1]))

@@ -68,23 +68,21 @@ class RedriveReport:
         sent = "would be sent" if dry_run else "sent"
         counted = {
             f"{_letters(self.sent)} {sent} again": self.sent,
-            "of them died under the version that is in force, and die of the same "
-            "again unless a lookup, a model, a table or a contract has changed: start "
-            "or update the pipeline with the mended file first": self.same_version,
-            "of them without headers, which the topic has no more": (
+            "of them died under the version in force, and will die again unless a "
+            "lookup, a model, a table or a contract has changed: start or update the "
+            "pipeline with the corrected file first": self.same_version,
+            "of them without headers, because the topic no longer has the records": (
                 self.without_headers
             ),
             "skipped: sent again before (--again sends them once more)": (
                 self.done_before
             ),
-            "skipped: perhaps sent again before, and this pipeline remembers no IDs, "
-            "so a copy would count twice (--again sends them)": self.uncertain,
-            "skipped: of a batch run, or of a topic that the pipeline does not read": (
-                self.not_read
-            ),
-            "skipped: their ID was in headers, which the topic has no more": (
-                self.headers_lost
-            ),
+            "skipped: possibly sent again before, and this pipeline remembers no "
+            "IDs, so a copy would count twice (--again sends them)": self.uncertain,
+            "skipped: from a batch run, or from a topic that the pipeline does not "
+            "read": (self.not_read),
+            "skipped: their ID was in headers, and the topic no longer has the "
+            "records": (self.headers_lost),
         }
         first, *others = counted.items()
         return (

@@ -72,11 +72,11 @@ def erasure_told(pipeline: str, erasure: Erasure) -> tuple[str, ...]:
     more = len(erasure.positions) - _POSITIONS_TOLD
     return (
         *lines,
-        "Kafka still has the records, until its retention ends, at:",
+        "Kafka keeps the records until its retention expires, at:",
         *(
             f"  {topic}[{partition}] offset {offset}"
             for topic, partition, offset in erasure.positions[:_POSITIONS_TOLD]
         ),
         *([f"  and {more} more; see the receipt"] if more > 0 else []),
-        "What the relay has sent of them, dead letters or messages, is with Kafka too.",
+        "Kafka also has the dead letters and messages that the relay has sent.",
     )

@@ -36,7 +36,7 @@ def switch_told(done: Switch, front: str, shadowing: str) -> tuple[str, ...]:
         lines.append(f"{table} has the rows of {shadowing}{where}")
     if done.left:
         left = ", ".join(done.left)
-        lines.append(f"{front} goes on with {left}, which {shadowing} has not.")
+        lines.append(f"{front} goes on with {left}, which {shadowing} does not have.")
     return tuple(lines)
 
 
@@ -45,7 +45,7 @@ def discard_told(done: Discarded) -> tuple[str, ...]:
     front = f" in the shadow of {done.front}" if done.front else ""
     had = f"{done.batches} batches of {done.committed} committed events"
     lines = [
-        f"{done.pipeline} worked{front}, with {had}. With it go:",
+        f"{done.pipeline} worked{front}, with {had}. The discard deletes:",
         *(f"  {rows} rows of {table}" for table, rows in done.rows.items()),
         f"  {done.bytes:,} bytes of tables, windows, seen IDs, snapshots and staging",
     ]
@@ -55,7 +55,7 @@ def discard_told(done: Discarded) -> tuple[str, ...]:
         )
     if done.left:
         lines.append(
-            f"{', '.join(done.left)} stay, which it wrote under the names that readers "
-            "know: see that somebody else writes them, or drop them."
+            f"{', '.join(done.left)} stay, because the pipeline wrote them under the "
+            "names that readers use: let another pipeline write them, or drop them."
         )
     return tuple(lines)

@@ -47,8 +47,8 @@ def parse_target(to_time: str | None, to_offsets: Sequence[str]) -> MoveTarget:
     if (to_time is None) == (not to_offsets):
         raise ConfigurationError(
             "RESET_TARGET",
-            saw="Either both a time and offsets are given, or none of them.",
-            why="The pipeline goes on from one place.",
+            saw="The call needs either a time or offsets.",
+            why="The pipeline can go on from one place only.",
             fix="Give one of them.",
         )
     return MoveTarget(
@@ -88,11 +88,11 @@ def move_told(move: MovedPosition) -> tuple[str, ...]:
     """Report what a move means, in lines; details of a partition are indented."""
     where = f"{move.topic}[{move.partition}] {move.stood_at:,} -> {move.target:,}"
     if move.skipped:
-        never = f"up to {move.skipped:,} records are skipped, never to be read"
+        never = f"up to {move.skipped:,} records are skipped and never read"
         return (f"{where}: {never}",)
-    part = f", {move.cut} of them in part" if move.cut else ""
+    part = f", {move.cut} of them only in part" if move.cut else ""
     settled = (
-        f"  they are of {move.batches:,} batches{part}, which read {move.read:,} "
+        f"  they belong to {move.batches:,} batches{part}, which read {move.read:,} "
         f"records and committed {move.committed:,}"
     )
     lines = [f"{where}: up to {move.read_again:,} records are read again", settled]
@@ -134,17 +134,17 @@ def accepted_told(accepted: AcceptedTopic) -> tuple[str, ...]:
         return ", ".join(f"{one}: {offset:,}" for one, offset in offsets.items())
 
     return (
-        f"{accepted.topic} has id {accepted.topic_id}, and had {accepted.former_id}",
-        f"  it is read from (by partition) {at(accepted.begins_at)}",
+        f"{accepted.topic} has id {accepted.topic_id}; it had {accepted.former_id}",
+        f"  the pipeline reads it from (by partition) {at(accepted.begins_at)}",
         (
-            f"  of the former one, which was read to {at(accepted.stood_at)}, "
-            f"positions are noted under {accepted.former}"
+            "  of the former topic, which the pipeline had read to "
+            f"{at(accepted.stood_at)}, positions are noted under {accepted.former}"
         ),
         *(
             f"  {rows:,} rows of {table} say so in kafka_topic"
             for table, rows in accepted.rows.items()
         ),
-        "  IDs, windows and state stay: an event that comes again is a duplicate",
+        "  IDs, windows and state stay: an event that arrives again is a duplicate",
     )
 
 
@@ -157,8 +157,8 @@ def _parse_time(text: str) -> datetime:
         raise ConfigurationError(
             "RESET_TARGET",
             saw=f"The time is {text!r}.",
-            why="It must be one moment for everybody.",
-            fix="Write it like 2026-05-03T04:00:00Z.",
+            why="The time must name one instant, whatever the reader's time zone.",
+            fix="Write it in the form 2026-05-03T04:00:00Z.",
         )
     return moment
 
@@ -172,8 +172,8 @@ def _parse_offsets(texts: Sequence[str]) -> dict[TopicPartition, int]:
             raise ConfigurationError(
                 "RESET_TARGET",
                 saw=f"The offset is {text!r}.",
-                why="It must name a partition and an offset.",
-                fix="Write it like flights:0=1200.",
+                why="An offset needs its partition.",
+                fix="Write it in the form flights:0=1200.",
             )
         targets[TopicPartition(topic, int(partition))] = int(offset)
     return targets

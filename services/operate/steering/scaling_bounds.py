@@ -38,8 +38,8 @@ def parse_bounds(
     if off and wanted != NOT_SCALED:
         raise ConfigurationError(
             "SCALING_BOUNDS",
-            saw="There are bounds, and it is to be left as it is (--off).",
-            why="One sets bounds and the other removes them.",
+            saw="The call both sets bounds and turns scaling off (--off).",
+            why="The two contradict each other.",
             fix="Leave one of them out.",
         )
     return wanted
@@ -65,8 +65,8 @@ def change_bounds(
         raise ConfigurationError(
             "SCALING_BOUNDS",
             saw="No bound is given.",
-            why="There is nothing to change.",
-            fix="Give a greatest number, or leave the pipeline as it is.",
+            why="Without a bound there is nothing to change.",
+            fix="Set --max-executors or --max-batch, or leave the pipeline unchanged.",
         )
     return steering.set_bounds(home, pipeline, wanted, dry_run=dry_run)
 
@@ -74,7 +74,7 @@ def change_bounds(
 def bounds_told(bounds: Bounds) -> str:
     """Report what is scaled, and how far."""
     if bounds == NOT_SCALED:
-        return "not scaled; a greatest number of executors or of offsets begins it"
+        return "scaling is off; set --max-executors or --max-batch to turn it on"
     return (
         f"executors {_range_told(bounds.executors)}, "
         f"offsets of a batch {_range_told(bounds.batch_offsets)}"

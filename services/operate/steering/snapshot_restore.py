@@ -54,7 +54,8 @@ def restored_told(restored: Restored) -> tuple[str, ...]:
                 "sent again under the same IDs"
             )
     lines += [
-        f"  the snapshot {name}, which is of a later batch" for name in restored.dropped
+        f"  the snapshot {name}, which belongs to a later batch"
+        for name in restored.dropped
     ]
     lines += [
         f"reads on: {place} from {offset:,}"

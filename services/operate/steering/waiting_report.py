@@ -19,14 +19,14 @@ def waiting_told(waiting: Waiting, *, closes_windows: bool) -> Iterator[str]:
     if waiting.timers:
         yield f"{waiting.timers:,} timers in event time, until {waiting.last_timer}."
     if waiting.clock_timers:
-        yield f"{waiting.clock_timers:,} timers of the clock, which stay."
+        yield f"{waiting.clock_timers:,} timers by the clock, which stay."
     closing = waiting.closing_watermark
     if closing is None:
         yield "Nothing waits for event time."
     elif closes_windows:
         yield (
             f"The watermark moves from {waiting.watermark or 'unknown'} to {closing}: "
-            "an event of a window that ends by then is late if the pipeline goes on."
+            "after that, an event of a window that ends by then is late."
         )
     else:
-        yield "All of it goes on waiting."
+        yield "All of this keeps waiting."

@@ -154,7 +154,7 @@ def test_a_bad_json_line_is_named(text: str, clause: str) -> None:
 def test_bytes_that_are_no_text_are_named() -> None:
     """A file in another encoding is one clear error."""
     lines = io.TextIOWrapper(io.BytesIO(HEADER.encode() + b"\xff\n"), encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="no UTF-8"):
+    with pytest.raises(ConfigurationError, match="not UTF-8"):
         list(TypedRows(lines, CONTRACT, form="csv"))
 
 

@@ -153,7 +153,7 @@ def measure(
             "events": total * _BYTES_PER_EVENT,
             "Postgres' log": _LOG_BYTES,
         },
-        fix="Make room, or measure fewer --ids.",
+        fix="Free disk space, or measure fewer --ids.",
     )
     with bench_servers() as endpoints:
         say("making the pipelines known")

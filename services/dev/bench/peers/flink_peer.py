@@ -86,10 +86,10 @@ def check_java_compiler() -> None:
     if "jdk.compiler@" not in modules:
         raise ConfigurationError(
             "JAVA_COMPILER_MISSING",
-            saw=f"{java} has no compiler.",
-            why="The program of the peer that runs on Flink is compiled here.",
-            fix="Install a whole JDK, on Debian: apt-get install openjdk-17-jdk-"
-            "headless; or leave the peers out: --no-peers.",
+            saw=f"{java} comes without a compiler.",
+            why="The benchmark compiles the program that runs on Flink.",
+            fix="Install a full JDK (on Debian: apt-get install "
+            "openjdk-17-jdk-headless), or leave out the peers with --no-peers.",
         )
 
 

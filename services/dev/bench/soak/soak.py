@@ -315,7 +315,9 @@ def _hold(soak: _Soak, *, rate: float, seconds: float) -> float:
     soak.read_all(timeout_s=_BACKLOG / _RATE_MIN)
     if not _has_room(seconds, rate=rate):
         _check_room(seconds, rate=rate, keeps_rows=False)
-        soak.say("all rows have no room; they are counted and dropped part by part")
+        soak.say(
+            "the disk cannot hold all rows; they are counted and dropped part by part"
+        )
         soak.parts = RowParts(
             soak.endpoints.home_dsn, soak.pipeline, rows_per_part=ROWS_PER_PART
         )
@@ -333,7 +335,7 @@ def _check_room(seconds: float, *, rate: float, keeps_rows: bool) -> None:
     check_room(
         free_bytes(state_directory()),
         needs_of(seconds * rate, rate=rate, keeps_rows=keeps_rows),
-        fix="Make room, or measure fewer --minutes.",
+        fix="Free disk space, or measure fewer --minutes.",
     )
 
 

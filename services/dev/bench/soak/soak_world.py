@@ -162,7 +162,7 @@ class RunningLoad:
     def _failed(self) -> FatalError:
         return incomplete_run(
             "The program that sends page views has failed, or did not end in time.",
-            fix="See whether the broker had room and time.",
+            fix="Check the broker's disk space and load.",
         )
 
 

@@ -48,7 +48,7 @@ def run_program(
         complaint = done.stderr[-_COMPLAINT_LENGTH:]
         raise incomplete_run(
             f"{_name(command)} ended with code {done.returncode}: {complaint}",
-            fix="Correct what it complains of.",
+            fix="Correct the error that it reports.",
         )
     return done.stdout.splitlines()
 

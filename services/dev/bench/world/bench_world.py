@@ -211,7 +211,7 @@ def incomplete_run(saw: str, *, fix: str) -> FatalError:
     return FatalError(
         "BENCH_INCOMPLETE",
         saw=saw,
-        why="A part of a run is no measurement.",
+        why="An incomplete run is not a measurement.",
         fix=fix,
     )
 

@@ -35,7 +35,8 @@ def check_room(free: int, needs: Mapping[str, int], *, fix: str) -> None:
         "BENCH_ROOM",
         saw=f"{_in_gib(free)} of the disk are free; the run needs {_in_gib(needed)}: "
         f"{parts}.",
-        why="A disk that fills up ends a run in its middle, and whatever else uses it.",
+        why="A full disk would stop the run halfway, and everything else that uses "
+        "the disk.",
         fix=fix,
     )
 

@@ -73,7 +73,7 @@ def running_driver(
                 raise
             raise incomplete_run(
                 f"{error.saw} {driver.failure('has ended').saw}",
-                fix="Correct what the driver complains of.",
+                fix="Correct the error that the driver reports.",
             ) from error
         driver.drain()
 

@@ -100,14 +100,16 @@ def _resident(process: int) -> Resident:
     except FileNotFoundError as missing:
         if Path("/proc/self/smaps_rollup").exists():
             return _NOTHING
-        raise _hidden("The kernel does not tell what is in memory.") from missing
+        raise _hidden("The kernel does not report the memory in use.") from missing
     except PermissionError as refused:
-        raise _hidden("The memory of a process may not be looked at.") from refused
+        raise _hidden("The memory of a process cannot be read.") from refused
     return parse_rollup(lines)
 
 
 def _hidden(saw: str) -> FatalError:
-    return incomplete_run(saw, fix="Measure on Linux, as who started the servers.")
+    return incomplete_run(
+        saw, fix="Measure on Linux, as the user who started the servers."
+    )
 
 
 def parse_rollup(lines: Iterable[str]) -> Resident:

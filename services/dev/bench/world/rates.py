@@ -165,6 +165,6 @@ def wrong_result(saw: str) -> FatalError:
     return FatalError(
         "BENCH_WRONG",
         saw=saw,
-        why="The rate of a wrong result means nothing.",
+        why="The rate of a wrong result is meaningless.",
         fix="Report this with the seed.",
     )

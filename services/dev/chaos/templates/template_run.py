@@ -243,6 +243,6 @@ def _stuck(what: str) -> FatalError:
         "CHAOS_STUCK",
         saw=f"{what}, after {PATIENCE_S:.0f} s.",
         why="The pipeline must go on by itself after every kill.",
-        fix="Run again with --keep and look into the drivers' logs; if nothing was "
-        "left to read, send more events.",
+        fix="Run again with --keep and read the drivers' logs; if nothing was left "
+        "to read, send more events.",
     )

@@ -157,7 +157,7 @@ def test_a_part_of_several_locks_is_listed_once_with_all_its_files(
 @pytest.mark.parametrize("line", ["a>=1 --hash=sha256:" + "0" * 64, "a==1", "a @ b"])
 def test_a_line_without_pin_or_hash_is_refused(line: str) -> None:
     """A lock that is not one must not pass for a short one."""
-    with pytest.raises(ValueError, match="no pinned"):
+    with pytest.raises(ValueError, match="not a pinned"):
         parse_requirements(f"{line}\n", "some.lock")
 
 
@@ -224,6 +224,6 @@ def test_jars_inside_of_pyspark_are_listed_below_it(tmp_path: Path) -> None:
 def test_a_jar_without_a_version_is_no_part_that_could_be_named(tmp_path: Path) -> None:
     """It is refused, or it would be missing from the list."""
     (tmp_path / "nameless.jar").touch()
-    with pytest.raises(ValueError, match="names no version"):
+    with pytest.raises(ValueError, match="does not name its version"):
         read_jars(tmp_path)
     assert "" == BundledJar(group="", artifact="a", version="1", sha256="0").purl

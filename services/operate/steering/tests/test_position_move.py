@@ -60,8 +60,8 @@ def test_what_is_read_again_is_told_with_what_is_there_already() -> None:
         rows={"departures": 900},
     )
     settled = (
-        "  they are of 2 batches, 1 of them in part, which read 1,100 records and "
-        "committed 1,000"
+        "  they belong to 2 batches, 1 of them only in part, which read 1,100 records "
+        "and committed 1,000"
     )
     assert move_told(move) == (
         "flights[0] 1,200 -> 200: up to 1,000 records are read again",
