@@ -83,9 +83,7 @@ def _by_field(
     field = topic.section.event_id
     if record.get(field) is None:
         if idempotency_key is None or topic.id_field_type != "string":
-            raise _missing(
-                f"The field {field} must hold the event's ID; it is missing."
-            )
+            raise _missing(f"The event lacks the field {field}, which holds its ID.")
         record[field] = prefix + idempotency_key
     payload = topic.encode(record)
     found = record[field]
