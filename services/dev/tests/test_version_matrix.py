@@ -57,7 +57,7 @@ def test_each_cell_says_passed_failed_or_why_it_was_not_run(
     assert not run_matrix(("-k", "fence"), lines.append)
     text = lines[-1]
     assert "Python 3.11  Postgres 15  Kafka 3.9  passed" in text
-    assert "Python 3.12  Postgres 15  Kafka 4.4  not to be had: no python3.12" in text
+    assert "Python 3.12  Postgres 15  Kafka 4.4  not available: no python3.12" in text
     assert "Python 3.13  Postgres 16  Kafka 4.4  FAILED (1)" in text
     assert len(text.split("\n")) == len(all_cells()) + 1
 
