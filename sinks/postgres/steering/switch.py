@@ -86,14 +86,10 @@ def switch(
             raise ConfigurationError(
                 "SWITCH_NOT_SHADOWED",
                 saw=f"{shadowing} does not work in the shadow of {front}.",
-                why=(
-                    "Two pipelines can change places only if one has shadows of the "
-                    "other's tables."
-                ),
-                fix=(
-                    "Name the pipeline in front first, then its fork; tallyweir fork "
-                    f"{front} NEW makes one."
-                ),
+                why="Two pipelines can change places only if one has shadows of the "
+                "other's tables.",
+                fix="Name the pipeline in front first, then its fork; tallyweir fork "
+                f"{front} NEW makes one.",
             )
         _hold(connection, both)
         _check_read_as_far(connection, front, shadowing)
@@ -152,10 +148,8 @@ def _check_read_as_far(
             "SWITCH_BEHIND",
             saw=f"{shadowing} has read less than {front}: {', '.join(behind)} offsets.",
             why="Readers would see fewer events than before.",
-            fix=(
-                f"Let it catch up. tallyweir pause {front} stops the other pipeline "
-                "meanwhile and does not prevent the switch."
-            ),
+            fix=f"Let it catch up. tallyweir pause {front} stops the other pipeline "
+            "meanwhile and does not prevent the switch.",
         )
 
 
@@ -247,16 +241,12 @@ def _check_nothing_lost(
     if found:
         raise ConfigurationError(
             "SWITCH_UNFIT",
-            saw=(
-                f"The tables have {', '.join(found)}, which stays with the table when "
-                "another table takes its name."
-            ),
+            saw=f"The tables have {', '.join(found)}, which stays with the table when "
+            "another table takes its name.",
             why="Row-level security would be off, triggers would not fire, and foreign "
             "keys would follow the former table.",
-            fix=(
-                "Remove it, switch, and add it to the table in front again. For "
-                "row-level security, keep readers out meanwhile."
-            ),
+            fix="Remove it, switch, and add it to the table in front again. For "
+            "row-level security, keep readers out meanwhile.",
         )
 
 

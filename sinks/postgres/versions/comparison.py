@@ -140,9 +140,7 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
                     code="TABLE_OWNED",
                     subject=subject,
                     saw=f"Table {table} belongs to pipeline {there.other_owner}.",
-                    why=(
-                        "Neither pipeline can account for the rows in a shared table."
-                    ),
+                    why="Neither pipeline can account for the rows in a shared table.",
                     fix="Name another table.",
                 ),
             )
@@ -156,10 +154,8 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
                     subject=subject,
                     saw=f"Table {table} has {there.open_rows} rows of windows that are "
                     "not final.",
-                    why=(
-                        "The output would start those windows from zero and "
-                        "overwrite what they had counted."
-                    ),
+                    why="The output would start those windows from zero and "
+                    "overwrite what they had counted.",
                     fix="Name another table, or delete its rows that are not final.",
                 ),
             )
@@ -230,10 +226,8 @@ def _of_another_kind(before: Mapping[str, Any], output: Mapping[str, Any]) -> Re
                 verdict=PlanVerdict.INCOMPATIBLE,
                 code="TABLE_DIFFERS",
                 subject=f"output {table}",
-                saw=(
-                    f"The output {table} changes its kind from {before['kind']} to "
-                    f"{output['kind']}."
-                ),
+                saw=f"The output {table} changes its kind from {before['kind']} to "
+                f"{output['kind']}.",
                 why="Its existing rows would mean something else.",
                 fix="Give the output another table.",
             ),
