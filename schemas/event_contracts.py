@@ -127,10 +127,8 @@ def _require_distinct_names(each: Sequence[EventContract]) -> None:
                 "CONTRACT_TWICE",
                 saw=f"{other.reference} and {contract.reference} have the same name.",
                 why="All versions of a contract are read as one of them.",
-                fix=(
-                    "Name only the version whose fields the pipeline needs; "
-                    "contracts of other events need other names."
-                ),
+                fix="Name only the version whose fields the pipeline needs; "
+                "contracts of other events need other names.",
             )
 
 
@@ -143,10 +141,8 @@ def _require_named_writers(each: Sequence[EventContract]) -> None:
                 saw=f"{first.reference} is in {first.path.name}, {other.reference} in "
                 f"{other.path.name}.",
                 why="A payload would not identify the contract that wrote it.",
-                fix=(
-                    "Name one contract, or several of the same format that have "
-                    "schema ids."
-                ),
+                fix="Name one contract, or several of the same format that have "
+                "schema ids.",
             )
 
 
@@ -203,12 +199,8 @@ def _differ(
         "CONTRACTS_DIFFER",
         saw=f"{owner.reference} has the field {known.name} ({types[0]}), "
         f"{contract.reference} has {entry.name} ({types[1]}{inside}).",
-        why=(
-            "Events of all contracts share one table, in which each column has one "
-            "type and one name, regardless of case."
-        ),
-        fix=(
-            "Rename the field in a new version of one contract, with the old name as "
-            "its alias, or give both fields the same type."
-        ),
+        why="Events of all contracts share one table, in which each column has one "
+        "type and one name, regardless of case.",
+        fix="Rename the field in a new version of one contract, with the old name as "
+        "its alias, or give both fields the same type.",
     )

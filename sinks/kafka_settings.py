@@ -159,9 +159,7 @@ def _invalid(saw: str) -> ConfigurationError:
     return ConfigurationError(
         "KAFKA_CONFIG_INVALID",
         saw=f"{saw}.",
-        why=(
-            f"The file that {KAFKA_CONFIG_VARIABLE} names holds the settings for "
-            "connecting to Kafka."
-        ),
+        why=f"The file that {KAFKA_CONFIG_VARIABLE} names holds the settings for "
+        "connecting to Kafka.",
         fix=f"Write lines NAME=VALUE with the names {', '.join(_KEYS)}.",
     )

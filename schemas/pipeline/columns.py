@@ -153,15 +153,11 @@ def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[P
             yield Problem(
                 code="PIPELINE_UNKNOWN_COLUMN",
                 at=(key,),
-                saw=(
-                    f"The field {column!r} is missing in {', '.join(lacking[column])}."
-                ),
+                saw=f"The field {column!r} is missing in {', '.join(lacking[column])}.",
                 why="The pipeline needs it in the events of every contract.",
-                fix=(
-                    "Choose a field that all contracts have, or add a version of the "
-                    "contract that gives the field this name and keeps the old name "
-                    "as an alias."
-                ),
+                fix="Choose a field that all contracts have, or add a version of the "
+                "contract that gives the field this name and keeps the old name "
+                "as an alias.",
             )
 
 
@@ -199,10 +195,8 @@ def _check_shard_by(output: Output, types: Mapping[str, str]) -> Iterator[Proble
                 code="PIPELINE_UNKNOWN_COLUMN",
                 at=at,
                 saw=f"The event has no field {column!r}.",
-                why=(
-                    "Only a field of the event assigns a row to the same place every "
-                    "time."
-                ),
+                why="Only a field of the event assigns a row to the same place every "
+                "time.",
                 fix=suggest(column, types),
             )
         elif types[column] in NESTED_TYPES:

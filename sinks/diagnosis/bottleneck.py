@@ -219,10 +219,8 @@ def _candidates(times: LoopTimes, server: ServerFacts) -> Iterator[Bottleneck]:
         cause=Cause.SLOW_PYTHON,
         share=own[part],
         saw=f"The pipeline's own Python ({part}) takes {own[part]:.0%} of the time.",
-        remedy=(
-            "Let it process whole Arrow columns instead of single rows, and call no "
-            "service from it; enrich from a table or a topic instead."
-        ),
+        remedy="Let it process whole Arrow columns instead of single rows, and call no "
+        "service from it; enrich from a table or a topic instead.",
         part=part,
     )
     commit_s = times.commit_s()
@@ -248,10 +246,8 @@ def _candidates(times: LoopTimes, server: ServerFacts) -> Iterator[Bottleneck]:
         yield Bottleneck(
             cause=Cause.SMALL_BATCHES,
             share=times.share(*overhead),
-            saw=(
-                f"A batch has {times.rows:,.0f} events, and the fixed cost of a batch "
-                f"takes {times.share(*overhead):.0%} of the time."
-            ),
+            saw=f"A batch has {times.rows:,.0f} events, and the fixed cost of a batch "
+            f"takes {times.share(*overhead):.0%} of the time.",
             remedy=(
                 "Raise TALLYWEIR_BATCH_OFFSETS_MAX, so that each batch takes more of "
                 "the waiting events."
@@ -275,10 +271,8 @@ def _candidates_of_tasks(
                 share=share,
                 saw=f"One of {tasks} tasks has {busiest:.0%} of their work"
                 f"{times.hottest_told()}.",
-                remedy=(
-                    "Distribute the hot key or its partition: key by more columns, "
-                    "or let producers use a finer partition key."
-                ),
+                remedy="Distribute the hot key or its partition: key by more columns, "
+                "or let producers use a finer partition key.",
             )
     # A laptop runs two tasks per core, so half as many partitions are enough.
     too_few = 0 < 2 * server.partitions < times.slots
@@ -286,14 +280,10 @@ def _candidates_of_tasks(
         yield Bottleneck(
             cause=Cause.FEW_PARTITIONS,
             share=in_tasks * (1 - server.partitions / times.slots),
-            saw=(
-                f"With {server.partitions} partitions, {times.slots} tasks cannot run "
-                "at the same time."
-            ),
-            remedy=(
-                "Give the topic at least as many partitions as tasks can run; the "
-                "driver reads new partitions without a restart."
-            ),
+            saw=f"With {server.partitions} partitions, {times.slots} tasks cannot run "
+            "at the same time.",
+            remedy="Give the topic at least as many partitions as tasks can run; the "
+            "driver reads new partitions without a restart.",
         )
 
 

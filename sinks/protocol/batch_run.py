@@ -106,15 +106,11 @@ class BatchRun:
         if recorded != self:
             raise ConfigurationError(
                 "RUN_NAME_TAKEN",
-                saw=(
-                    f"Run {self.name} was published to {recorded.work}; this call "
-                    f"asks it to {self.work}."
-                ),
-                why=(
-                    "Each run name is published once, so that a repeated run changes "
-                    "nothing; different work under the same name would be skipped "
-                    "silently."
-                ),
+                saw=f"Run {self.name} was published to {recorded.work}; this call "
+                f"asks it to {self.work}.",
+                why="Each run name is published once, so that a repeated run changes "
+                "nothing; different work under the same name would be skipped "
+                "silently.",
                 fix="Give the new work its own run name.",
             )
         return True

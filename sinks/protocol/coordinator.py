@@ -201,9 +201,7 @@ def _new_rejections(
     if not fresh:
         raise FatalError(
             "REJECTION_REPEATED",
-            saw=(
-                f"{len(refused)} rows were rejected again after they had been removed."
-            ),
+            saw=f"{len(refused)} rows were rejected again after they had been removed.",
             why="The driver would restage the batch endlessly.",
             fix="Report this with the table's definition.",
         )

@@ -41,14 +41,10 @@ def check_epoch(own: Epoch, newest: Epoch) -> None:
         raise FencedError(
             "FENCED",
             saw=f"Epoch {newest} is claimed; this driver holds epoch {own}.",
-            why=(
-                "A newer driver of the same pipeline has taken over, and only one "
-                "may publish."
-            ),
-            fix=(
-                "No event is lost or doubled. Stop this driver permanently if the "
-                "other one is meant to run."
-            ),
+            why="A newer driver of the same pipeline has taken over, and only one "
+            "may publish.",
+            fix="No event is lost or doubled. Stop this driver permanently if the "
+            "other one is meant to run.",
         )
     if newest < own:
         raise claim_lost(

@@ -240,9 +240,7 @@ def _looked_again(found: DisagreementError) -> RetryableError:
     return RetryableError(
         "HISTORY_MENDED",
         saw=found.saw,
-        why=(
-            "The databases disagreed during a batch. By now every decided branch is "
-            "committed and they agree, or a newer driver is repairing them."
-        ),
+        why="The databases disagreed during a batch. By now every decided branch is "
+        "committed and they agree, or a newer driver is repairing them.",
         fix="Nothing to do: the driver starts over.",
     )

@@ -101,15 +101,11 @@ def check_topic_identity(stored: Mapping[str, str], broker: Mapping[str, str]) -
                 "TOPIC_RECREATED",
                 saw=f"Topic {topic} has id {found}; the pipeline's offsets belong to "
                 f"id {known}.",
-                why=(
-                    "The topic was deleted and recreated, so its offsets now refer "
-                    "to other events."
-                ),
-                fix=(
-                    "Run tallyweir offsets accept-topic PIPELINE --reason TEXT to "
-                    "read the topic from its start and keep IDs, windows and state "
-                    "(add --dry-run to preview); or restore the old topic."
-                ),
+                why="The topic was deleted and recreated, so its offsets now refer "
+                "to other events.",
+                fix="Run tallyweir offsets accept-topic PIPELINE --reason TEXT to "
+                "read the topic from its start and keep IDs, windows and state "
+                "(add --dry-run to preview); or restore the old topic.",
             )
 
 
@@ -130,10 +126,8 @@ def _check_reachable(
         lost = position.log_start_offset - next_offset
         raise ConfigurationError(
             "RETENTION_GAP",
-            saw=(
-                f"{topic_partition}: the pipeline's next offset is {next_offset}, the "
-                f"log starts at {position.log_start_offset}."
-            ),
+            saw=f"{topic_partition}: the pipeline's next offset is {next_offset}, the "
+            f"log starts at {position.log_start_offset}.",
             why=f"Kafka's retention deleted {lost} offsets before they were read.",
             fix="Recover the events elsewhere, then accept the gap with a reason: "
             "tallyweir accept-gap PIPELINE --reason '…'.",
@@ -141,10 +135,8 @@ def _check_reachable(
     if next_offset > position.log_end_offset:
         raise ConfigurationError(
             "OFFSET_PAST_END",
-            saw=(
-                f"{topic_partition}: the pipeline's next offset is {next_offset}, the "
-                f"log ends at {position.log_end_offset}."
-            ),
+            saw=f"{topic_partition}: the pipeline's next offset is {next_offset}, the "
+            f"log ends at {position.log_end_offset}.",
             why="The broker lost events that were committed here, or the topic was "
             "truncated.",
             fix="Restore the broker's log, or start a new pipeline name.",

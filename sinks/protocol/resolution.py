@@ -103,10 +103,8 @@ def _database_unknown(gid: GlobalId) -> ConfigurationError:
         "DATABASE_UNKNOWN",
         saw=f"Batch {gid.sequence} has a decided branch in database {gid.database}, "
         "which is not among the pipeline's databases.",
-        why=(
-            "The resolver cannot commit the branch, and the driver can publish "
-            "nothing after it."
-        ),
+        why="The resolver cannot commit the branch, and the driver can publish "
+        "nothing after it.",
         fix=f"Name {gid.database} in TALLYWEIR_DATABASES or under databases: until "
         "the branch is committed.",
     )

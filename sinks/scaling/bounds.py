@@ -67,9 +67,7 @@ def _wrong(saw: str) -> ConfigurationError:
     return ConfigurationError(
         "SCALING_BOUNDS",
         saw=saw,
-        why=(
-            "Bounds are two whole numbers, at least 1; the minimum must not exceed "
-            "the maximum."
-        ),
+        why="Bounds are two whole numbers, at least 1; the minimum must not exceed "
+        "the maximum.",
         fix="Give both, such as --min-executors 1 --max-executors 8.",
     )

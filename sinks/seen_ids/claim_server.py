@@ -216,11 +216,9 @@ class ClaimClient:
                 saw=f"The driver did not answer at {host}:{port} "
                 f"({type(error).__name__} {error}).",
                 why="Only the driver knows which IDs were seen.",
-                fix=(
-                    "If the driver has ended, nothing. Otherwise, allow the "
-                    "executors to reach every port of the driver's host; Spark needs "
-                    "that too."
-                ),
+                fix="If the driver has ended, nothing. Otherwise, allow the "
+                "executors to reach every port of the driver's host; Spark needs "
+                "that too.",
             ) from error
         return unpack_answer(message)
 

@@ -267,11 +267,9 @@ class LazyChunks:
                 "SEEN_IDS_GONE",
                 saw=f"Bucket {stored.bucket} of the seen-ID catalog has {len(entries)} "
                 f"of {expected} IDs that were there when its filter was read.",
-                why=(
-                    "The bucket has expired meanwhile, or another process replaced "
-                    "what the pipeline had written. The driver cannot tell whether "
-                    "an ID was seen."
-                ),
+                why="The bucket has expired meanwhile, or another process replaced "
+                "what the pipeline had written. The driver cannot tell whether "
+                "an ID was seen.",
                 fix="Nothing to do: the driver starts over.",
             )
         return entries

@@ -72,10 +72,8 @@ def check_declaration(name: str, conninfo: str, at: Path) -> Iterator[Problem]:
             code="PIPELINE_RESERVED_NAME",
             at=at,
             saw=f"A database is called {HOME!r}.",
-            why=(
-                "That name is reserved for the home database, which the driver's "
-                "environment configures."
-            ),
+            why="That name is reserved for the home database, which the driver's "
+            "environment configures.",
             fix="Choose another name, or leave the entry out.",
         )
     yield from _check_name(name, at)
@@ -147,10 +145,8 @@ def _check_name(name: str, at: Path) -> Iterator[Problem]:
             code="PIPELINE_NAME",
             at=at,
             saw=f"A database is called {name!r}.",
-            why=(
-                "The name must start with a lower-case letter, followed by "
-                "lower-case letters, digits or _, at most 31 characters in all."
-            ),
+            why="The name must start with a lower-case letter, followed by "
+            "lower-case letters, digits or _, at most 31 characters in all.",
             fix="Choose a name that fits.",
         )
 

@@ -78,10 +78,8 @@ def check_one_history(
         code="PIPELINE_CONFLICTS",
         at=("deduplicate", "conflicts"),
         saw=f"conflicts is false, and there are {len(source.schemas)} contracts.",
-        why=(
-            "If two events of different contracts had the same ID, the second would "
-            "be dropped as a repeat without a trace."
-        ),
+        why="If two events of different contracts had the same ID, the second would "
+        "be dropped as a repeat without a trace.",
         fix="Leave conflicts out, or read each contract with its own pipeline.",
     )
 
@@ -113,10 +111,8 @@ def check_future_buckets(
         at=("source", "future_bound"),
         saw=f"future_bound is {buckets} buckets of seen IDs long: with this horizon a "
         f"bucket is {width_s} s of event time.",
-        why=(
-            f"Each bucket is a table, and the limit is {BUCKETS_MAX}: a producer with "
-            "a wrong clock could create all of them."
-        ),
+        why=f"Each bucket is a table, and the limit is {BUCKETS_MAX}: a producer with "
+        "a wrong clock could create all of them.",
         fix=f"Let future_bound be at most {BUCKETS_MAX * width_s} seconds, or "
         "deduplicate.horizon longer.",
     )

@@ -36,10 +36,8 @@ class Monitoring:
                 code="PIPELINE_LIMIT",
                 at=("samples",),
                 saw=f"The pipeline asks to keep {self.samples} rows of each step.",
-                why=(
-                    "Samples are for people to read, and they are written with every "
-                    "batch."
-                ),
+                why="Samples are for people to read, and they are written with every "
+                "batch.",
                 fix=f"Write a number up to {SAMPLES_MAX}, such as 5, or leave it out.",
             )
         yield from check_distinct(list(self.redact), "redacted fields", ("redact",))

@@ -79,10 +79,8 @@ class Prediction:
                 code="PIPELINE_VALUE",
                 at=("model",),
                 saw=f"The model is {self.model!r}.",
-                why=(
-                    "Only ONNX models are supported: other formats execute code when "
-                    "they load."
-                ),
+                why="Only ONNX models are supported: other formats execute code when "
+                "they load.",
                 fix="Export it, from scikit-learn with skl2onnx, to a file *.onnx.",
             )
         for name, given in (("inputs", self.inputs), ("columns", self.columns)):

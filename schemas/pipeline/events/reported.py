@@ -49,10 +49,8 @@ def _bad_figure(saw: str, kind: str) -> Problem:
         code="PIPELINE_VALUE",
         at=(kind,),
         saw=saw,
-        why=(
-            "Names consist of lower-case letters, digits and underscores, like names "
-            f"of metrics. Every batch stores all figures, so {FIGURES_MAX} is the "
-            "limit."
-        ),
+        why="Names consist of lower-case letters, digits and underscores, like names "
+        f"of metrics. Every batch stores all figures, so {FIGURES_MAX} is the "
+        "limit.",
         fix="Correct it.",
     )

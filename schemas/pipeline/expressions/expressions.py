@@ -148,10 +148,8 @@ def check_condition(text: str | None) -> Iterator[Problem]:
         yield Problem(
             code="PIPELINE_EXPRESSION_TYPE",
             saw=f"{text!r} is a number or a text.",
-            why=(
-                "A condition must be true or false; Spark would guess which one is "
-                "meant."
-            ),
+            why="A condition must be true or false; Spark would guess which one is "
+            "meant.",
             fix="Compare it with something, as in … > 0 or … IS NOT NULL.",
         )
 

@@ -79,10 +79,8 @@ class Aggregate:
             yield Problem(
                 code="PIPELINE_AGGREGATE",
                 saw=f"The percentile of {self.column} is {self.fraction}.",
-                why=(
-                    "The fraction is the share of values below the percentile, from "
-                    "0 to 1."
-                ),
+                why="The fraction is the share of values below the percentile, from "
+                "0 to 1.",
                 fix="Write approx_percentile(x, 0.95), for example.",
             )
 

@@ -88,10 +88,8 @@ class Sliding:
                 code="PIPELINE_VALUE",
                 at=("every",),
                 saw="every does not divide an hour.",
-                why=(
-                    "After a clock change, windows would no longer align with the "
-                    "earlier ones."
-                ),
+                why="After a clock change, windows would no longer align with the "
+                "earlier ones.",
                 fix="Choose a value that divides an hour, or leave time_zone out.",
             )
 

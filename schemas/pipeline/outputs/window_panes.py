@@ -47,10 +47,8 @@ def check_panes(
             code="PIPELINE_VALUE",
             at=("early",),
             saw="The output has both session and early: every.",
-            why=(
-                "A session that grows or merges replaces its earlier rows, which "
-                "would be missing until the new row is shown."
-            ),
+            why="A session that grows or merges replaces its earlier rows, which "
+            "would be missing until the new row is shown.",
             fix="Write early: batch, or early: off.",
         )
     if panes is Panes.DISCARDING:
@@ -58,9 +56,7 @@ def check_panes(
             code="PIPELINE_VALUE",
             at=("panes",),
             saw="The output has both session and panes: discarding.",
-            why=(
-                "A session may merge with others whose panes were already shown, and "
-                "a reader could not tell which panes belong to it."
-            ),
+            why="A session may merge with others whose panes were already shown, and "
+            "a reader could not tell which panes belong to it.",
             fix="Remove panes, or use fixed or sliding windows.",
         )

@@ -153,8 +153,6 @@ def _unreachable(name: str, error: TallyweirError) -> TallyweirError:
         error.code,
         saw=f"Database {name}: {error.saw}",
         why="It holds results of the pipeline, which cannot be checked.",
-        fix=(
-            "Check that its server runs, and that the pipeline file or "
-            f"{DATABASES_VARIABLE} has the right connection string."
-        ),
+        fix="Check that its server runs, and that the pipeline file or "
+        f"{DATABASES_VARIABLE} has the right connection string.",
     )

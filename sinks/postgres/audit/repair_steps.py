@@ -74,12 +74,10 @@ def _bring_back(found: Disagreement) -> Iterator[RepairStep]:
     first = min(entry.at for b in behind for entry in b.only_decided)
     lost = min(entry.sequence for b in behind for entry in b.only_decided)
     yield RepairStep(
-        text=(
-            f"Either restore {databases} to a later point, at or after "
-            f"{_time(newest)}: everything that is missing was prepared by then and is "
-            "committed at the next start. If an operator rolled back a branch by "
-            "hand, restore to just before that. Home stays as it is."
-        ),
+        text=f"Either restore {databases} to a later point, at or after "
+        f"{_time(newest)}: everything that is missing was prepared by then and is "
+        "committed at the next start. If an operator rolled back a branch by "
+        "hand, restore to just before that. Home stays as it is.",
     )
     ranges = ", ".join(str(one) for one in found.missing) or "none"
     yield RepairStep(

@@ -119,10 +119,8 @@ def check_distinct(dsns: Mapping[str, str]) -> None:
                 "DATABASE_TWICE",
                 saw=f"{other} and {name} are the same database.",
                 why="Each would drop what the other stages there.",
-                fix=(
-                    "Give one of them another connection string, or use one name. "
-                    "For several transactions in one database, use branches: N."
-                ),
+                fix="Give one of them another connection string, or use one name. "
+                "For several transactions in one database, use branches: N.",
             )
 
 
@@ -178,15 +176,11 @@ def check_slots(database: str, facts: ServerFacts, branches: int) -> None:
                 if facts.slots_of_others
                 else "."
             ),
-            why=(
-                "PREPARE TRANSACTION would fail at the end of a batch, after all of "
-                "its work."
-            ),
-            fix=(
-                f"ALTER SYSTEM SET max_prepared_transactions = {needed}; then restart "
-                "that server. Raise it on its standbys first; they need the same "
-                "value."
-            ),
+            why="PREPARE TRANSACTION would fail at the end of a batch, after all of "
+            "its work.",
+            fix=f"ALTER SYSTEM SET max_prepared_transactions = {needed}; then restart "
+            "that server. Raise it on its standbys first; they need the same "
+            "value.",
         )
 
 
@@ -233,15 +227,11 @@ def check_pooler(
     if changes_sessions(before, others, after):
         raise ConfigurationError(
             "POOLER_TRANSACTION_MODE",
-            saw=(
-                f"Transactions of one connection to database {database} ran in "
-                "several sessions of the server: a pooler in transaction mode sits "
-                "in between."
-            ),
-            why=(
-                "Settings, locks and staged rows would leak from one session to "
-                "another."
-            ),
+            saw=f"Transactions of one connection to database {database} ran in "
+            "several sessions of the server: a pooler in transaction mode sits "
+            "in between.",
+            why="Settings, locks and staged rows would leak from one session to "
+            "another.",
             fix="Connect to the server itself, or to a pool with pool_mode=session.",
         )
 

@@ -250,12 +250,10 @@ class PrepareTrial:
             "PREPARE_REFUSED",
             saw="Postgres does not prepare a transaction that writes to table "
             f"{self._table} in database {self._database}: {cause.message_primary}.",
-            why=(
-                "A trigger or default of the table does something that a prepared "
-                "transaction must not do: NOTIFY, LISTEN, a temporary table, a "
-                "cursor WITH HOLD, or a session lock. Every batch would fail like "
-                "this."
-            ),
+            why="A trigger or default of the table does something that a prepared "
+            "transaction must not do: NOTIFY, LISTEN, a temporary table, a "
+            "cursor WITH HOLD, or a session lock. Every batch would fail like "
+            "this.",
             fix=rf"Find it with \d {self._table} in psql, and drop or change it. An "
             "output in the home database may keep it: nothing is prepared there.",
         )

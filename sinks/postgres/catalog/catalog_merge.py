@@ -197,10 +197,8 @@ class _Merge:
             raise RetryableError(
                 "MERGE_FAILED",
                 saw=f"The merged IDs could not be written ({error.strerror}).",
-                why=(
-                    "The catalog is unchanged, but a starting driver has more of it "
-                    "to read."
-                ),
+                why="The catalog is unchanged, but a starting driver has more of it "
+                "to read.",
                 fix="Free space for temporary files (TMPDIR): 32 bytes per ID.",
             ) from error
         with making(MergePoint.RUNS_REPLACED):
@@ -335,9 +333,7 @@ def _overtaken(bucket: int) -> RetryableError:
     return RetryableError(
         "MERGE_OVERTAKEN",
         saw=f"Bucket {bucket} changed while it was merged.",
-        why=(
-            "The bucket expired, or a batch run replaced its contents, so the merged "
-            "copy is out of date."
-        ),
+        why="The bucket expired, or a batch run replaced its contents, so the merged "
+        "copy is out of date.",
         fix="Nothing to do: nothing was changed, and the next round tries again.",
     )

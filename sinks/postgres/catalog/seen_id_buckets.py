@@ -172,17 +172,13 @@ class SeenIdBuckets:
             saw=f"The seen IDs of the pipeline would be in {buckets} buckets, each of "
             f"{width_s} s of event time. With max_locks_per_transaction = {room.locks} "
             f"the server has room for the locks of {room.buckets}.",
-            why=(
-                "Each bucket is a table, and a transaction that locks all of them "
-                "would exhaust the server's lock table. Nothing was published."
-            ),
-            fix=(
-                "Bring the history oldest first, in batches or runs of less than "
-                f"{room.buckets * width_s} s of event time each; or start under "
-                "another pipeline name with a longer deduplicate.horizon (the first "
-                "start sets the bucket to an eighth of it); or ALTER SYSTEM SET "
-                f"max_locks_per_transaction = {needed} and restart the server."
-            ),
+            why="Each bucket is a table, and a transaction that locks all of them "
+            "would exhaust the server's lock table. Nothing was published.",
+            fix="Bring the history oldest first, in batches or runs of less than "
+            f"{room.buckets * width_s} s of event time each; or start under "
+            "another pipeline name with a longer deduplicate.horizon (the first "
+            "start sets the bucket to an eighth of it); or ALTER SYSTEM SET "
+            f"max_locks_per_transaction = {needed} and restart the server.",
         )
 
     def _create(

@@ -204,10 +204,8 @@ def fetch_pipeline(connection: Connection[TupleRow], name: str) -> DictRow:
         known = [r["pipeline"] for r in fetch(connection, _LEDGER["known_pipelines"])]
         raise ConfigurationError(
             "PIPELINE_UNKNOWN",
-            saw=(
-                f"The home database has no pipeline {name!r}; it has "
-                f"{', '.join(known) or 'none at all'}."
-            ),
+            saw=f"The home database has no pipeline {name!r}; it has "
+            f"{', '.join(known) or 'none at all'}.",
             why="A pipeline is registered when its driver first starts.",
             fix="Correct the name, or the database that TALLYWEIR_HOME_DSN names.",
         )
@@ -266,10 +264,8 @@ def ledger_missing() -> ConfigurationError:
     return ConfigurationError(
         "LEDGER_MISSING",
         saw="The database has no table tallyweir.pipeline.",
-        why=(
-            "The first driver that starts creates the ledger; none has started with "
-            "this database."
-        ),
+        why="The first driver that starts creates the ledger; none has started with "
+        "this database.",
         fix="Start a pipeline, or correct the database that TALLYWEIR_HOME_DSN names.",
     )
 

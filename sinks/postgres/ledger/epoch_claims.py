@@ -187,10 +187,8 @@ def check_not_paused(connection: Connection[TupleRow], pipeline: str) -> None:
             "PAUSED",
             saw=f"The pipeline is {lasting.told()}.",
             why="It publishes nothing until it is resumed.",
-            fix=(
-                f"Run tallyweir resume {pipeline} when it may continue; a running "
-                "driver waits for that."
-            ),
+            fix=f"Run tallyweir resume {pipeline} when it may continue; a running "
+            "driver waits for that.",
         )
 
 

@@ -60,14 +60,10 @@ def check_not_discarded(connection: Connection[TupleRow], pipeline: str) -> None
         f"batches of {committed} committed events"
         + (f", in the shadow of {front}" if front else "")
         + f": {reason}.",
-        why=(
-            "Its tables and state are gone, and its file names the tables that "
-            "readers use: under that name it would read its topic from the start "
-            "into them."
-        ),
-        fix=(
-            "Leave it discarded; or give its file another name and its own tables; "
-            f"or fork it again: tallyweir fork {front or 'PIPELINE'} {pipeline} "
-            "--reason TEXT."
-        ),
+        why="Its tables and state are gone, and its file names the tables that "
+        "readers use: under that name it would read its topic from the start "
+        "into them.",
+        fix="Leave it discarded; or give its file another name and its own tables; "
+        f"or fork it again: tallyweir fork {front or 'PIPELINE'} {pipeline} "
+        "--reason TEXT.",
     )

@@ -97,10 +97,8 @@ def check_not_lost(
             raise ConfigurationError(
                 "TABLE_LOST",
                 saw=lost.told(),
-                why=(
-                    "If the driver recreated it or added rows, the loss would go "
-                    "unnoticed."
-                ),
+                why="If the driver recreated it or added rows, the loss would go "
+                "unnoticed.",
                 fix="Restore it from a backup; or compute what it held: tallyweir "
                 f"verify {pipeline} --replay; or accept the loss: tallyweir "
                 f"accept-loss {pipeline} {output.table} --reason TEXT.",

@@ -47,10 +47,8 @@ def create_metrics_view(
     ) as error:
         raise ConfigurationError(
             "TABLE_DIFFERS",
-            saw=(
-                f"{view} exists and is not a view of metrics: "
-                f"{error.diag.message_primary}."
-            ),
+            saw=f"{view} exists and is not a view of metrics: "
+            f"{error.diag.message_primary}.",
             why=f"The metrics of {output.table} need a view of that name.",
             fix="Drop it, or name another view.",
         ) from error

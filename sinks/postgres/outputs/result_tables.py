@@ -127,9 +127,7 @@ def _table_unfit(table: str, error: psycopg.Error) -> ConfigurationError:
         saw=f"Postgres answered {error.sqlstate} about table {qualified(table)}: "
         f"{error.diag.message_primary}.",
         why="The pipeline cannot create the table, or cannot write to it as it is.",
-        fix=(
-            "Change the table, or the names in the pipeline file, as the message says."
-        ),
+        fix="Change the table, or the names in the pipeline file, as the message says.",
     )
 
 

@@ -159,10 +159,8 @@ class WindowTable(WindowColumns):
         if {column.name for column in self.staging_columns} != {n for n, *_ in found}:
             raise ConfigurationError(
                 "WINDOW_CHANGED",
-                saw=(
-                    f"The open windows of {self.table} belong to another definition "
-                    "of its keys or aggregates."
-                ),
+                saw=f"The open windows of {self.table} belong to another definition "
+                "of its keys or aggregates.",
                 why="Their partial results cannot be continued.",
                 fix="Give the changed output another table, or the pipeline another "
                 "name.",

@@ -230,10 +230,8 @@ class PostgresPublishTransaction:
                 saw="The outcome of a batch's COMMIT is unknown: "
                 + " ".join(str(error).split()),
                 why="The batch may be in the tables or not.",
-                fix=(
-                    "Nothing to do: the driver reads the offsets in Postgres next, "
-                    "which show the outcome."
-                ),
+                fix="Nothing to do: the driver reads the offsets in Postgres next, "
+                "which show the outcome.",
             ) from error
         except psycopg.Error as error:
             self._connection.close()

@@ -118,14 +118,10 @@ def check_encoding(connection: Connection[TupleRow]) -> str:
         raise ConfigurationError(
             "DATABASE_ENCODING",
             saw=f"Database {name} has the encoding {encoding}.",
-            why=(
-                "Events may contain any Unicode character, and the database would "
-                "refuse each row that it cannot encode."
-            ),
-            fix=(
-                "Recreate it in UTF-8: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE "
-                "template0."
-            ),
+            why="Events may contain any Unicode character, and the database would "
+            "refuse each row that it cannot encode.",
+            fix="Recreate it in UTF-8: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE "
+            "template0.",
         )
     return encoding
 
@@ -155,10 +151,8 @@ def _check_may_migrate(
             saw=f"Schema {schema} of database {database} lacks {', '.join(missing)}, "
             f"and role {role} may not change it.",
             why="This version needs the tables that these migrations create.",
-            fix=(
-                "Run tallyweir migrate --roles with the connection strings of the "
-                "schema's owner, then run this again."
-            ),
+            fix="Run tallyweir migrate --roles with the connection strings of the "
+            "schema's owner, then run this again.",
         )
 
 

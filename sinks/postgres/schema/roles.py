@@ -74,10 +74,8 @@ def _create_missing(connection: Connection[TupleRow]) -> None:
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigurationError(
             "ROLES_MISSING",
-            saw=(
-                f"There is no role {', '.join(missing)}, and {connection.info.user} "
-                "may not create roles."
-            ),
+            saw=f"There is no role {', '.join(missing)}, and {connection.info.user} "
+            "may not create roles.",
             why="This command grants privileges to these roles.",
             fix="As an administrator: "
             + " ".join(f"CREATE ROLE {name} NOLOGIN;" for name in missing)
@@ -96,13 +94,9 @@ def _join_publisher(connection: Connection[TupleRow]) -> None:
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigurationError(
             "ROLES_NOT_GRANTED",
-            saw=(
-                f"{role} is not a member of {PUBLISHER}, and may not grant itself "
-                "membership."
-            ),
-            why=(
-                "Membership lets the monitor read tables that publishers create later."
-            ),
+            saw=f"{role} is not a member of {PUBLISHER}, and may not grant itself "
+            "membership.",
+            why="Membership lets the monitor read tables that publishers create later.",
             fix=f"As an administrator: GRANT {PUBLISHER} TO {role};",
         ) from error
 

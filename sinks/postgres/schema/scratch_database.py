@@ -82,10 +82,8 @@ class ScratchDatabase:
                     f"Role {role} may not create databases on {self._server.info.host}."
                 ),
                 why="This command works in a database that it drops afterwards.",
-                fix=(
-                    f"As a superuser: ALTER ROLE {role} CREATEDB; or set "
-                    "TALLYWEIR_SCRATCH_DSN to a server and a role that may."
-                ),
+                fix=f"As a superuser: ALTER ROLE {role} CREATEDB; or set "
+                "TALLYWEIR_SCRATCH_DSN to a server and a role that may.",
             ) from error
 
     def _execute(self, statement: str) -> None:

@@ -112,14 +112,10 @@ def pin(
         raise ConfigurationError(
             "POSTGRES_SETTING",
             saw=f"Postgres answered: {error.diag.message_primary}.",
-            why=(
-                "The setting's value skips triggers or ignores damaged pages, and "
-                "this role may not reset it."
-            ),
-            fix=(
-                "Ask a superuser to reset it with ALTER DATABASE ... RESET, ALTER "
-                "ROLE ... RESET, or in postgresql.conf."
-            ),
+            why="The setting's value skips triggers or ignores damaged pages, and "
+            "this role may not reset it.",
+            fix="Ask a superuser to reset it with ALTER DATABASE ... RESET, ALTER "
+            "ROLE ... RESET, or in postgresql.conf.",
         ) from error
 
 

@@ -86,10 +86,8 @@ def translate(error: psycopg.Error, *, doing: str) -> TallyweirError:
         return RetryableError(
             "POSTGRES_UNREACHABLE",
             saw=saw,
-            why=(
-                "The driver publishes no batch while one of its databases is "
-                "unreachable."
-            ),
+            why="The driver publishes no batch while one of its databases is "
+            "unreachable.",
             fix="Check that the server runs, and that TALLYWEIR_HOME_DSN, "
             "TALLYWEIR_DATABASES or the pipeline's databases name it.",
         )
@@ -155,14 +153,10 @@ def _of_words(state: str, saw: str, message: str) -> TallyweirError | None:
         return RetryableError(
             "POSTGRES_CONNECTIONS",
             saw=saw,
-            why=(
-                "The server, or a limit on the role or the database, allows no more "
-                "sessions."
-            ),
-            fix=(
-                "End idle sessions (pg_stat_activity), or raise max_connections or "
-                "the CONNECTION LIMIT of the role or database."
-            ),
+            why="The server, or a limit on the role or the database, allows no more "
+            "sessions.",
+            fix="End idle sessions (pg_stat_activity), or raise max_connections or "
+            "the CONNECTION LIMIT of the role or database.",
         )
     if state:
         return None
@@ -181,10 +175,8 @@ def _of_words(state: str, saw: str, message: str) -> TallyweirError | None:
             "POSTGRES_LOGIN_REFUSED",
             saw=saw,
             why="The pipeline needs each of its databases.",
-            fix=(
-                "Correct host, user, password and database where they are set: in "
-                "TALLYWEIR_HOME_DSN, TALLYWEIR_DATABASES or the pipeline's databases."
-            ),
+            fix="Correct host, user, password and database where they are set: in "
+            "TALLYWEIR_HOME_DSN, TALLYWEIR_DATABASES or the pipeline's databases.",
         )
     if any(
         words in message

@@ -262,10 +262,8 @@ def check_number(output: Output, refused: int, refusal: psycopg.Error) -> None:
         "TABLE_REFUSES_ROWS",
         saw=f"Table {output.table} refused more than {REJECTED_ROWS_MAX} rows of one "
         f"batch, the last one with: {_told(refusal)}.",
-        why=(
-            "So many refusals point to the table, not to its rows, and would turn "
-            "the whole topic into dead letters."
-        ),
+        why="So many refusals point to the table, not to its rows, and would turn "
+        "the whole topic into dead letters.",
         fix="Correct the table's constraints or the pipeline.",
     )
 

@@ -72,11 +72,9 @@ def accept_loss(
             raise ConfigurationError(
                 "NO_LOSS",
                 saw=f"Pipeline {pipeline.name} has not lost a table {table}.",
-                why=(
-                    "Only a lost table of an output in a single database can be "
-                    "accepted as lost. Run tallyweir verify to find rows that an "
-                    "existing table lacks."
-                ),
+                why="Only a lost table of an output in a single database can be "
+                "accepted as lost. Run tallyweir verify to find rows that an "
+                "existing table lacks.",
                 fix="Name a table that the driver reports as lost when it starts.",
             )
         accept_lost(

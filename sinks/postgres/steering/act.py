@@ -157,14 +157,10 @@ def hold_snapshots(connection: Connection[TupleRow], pipeline: str) -> None:
     except LockNotAvailable as error:
         raise RetryableError(
             "SNAPSHOT_AT_WORK",
-            saw=(
-                f"A snapshot of pipeline {pipeline} is being taken, or another act on "
-                "it is running."
-            ),
-            why=(
-                "The act would not see that snapshot, which would then describe an "
-                "outdated state."
-            ),
+            saw=f"A snapshot of pipeline {pipeline} is being taken, or another act on "
+            "it is running.",
+            why="The act would not see that snapshot, which would then describe an "
+            "outdated state.",
             fix="Wait until it has ended, then try again.",
         ) from error
 

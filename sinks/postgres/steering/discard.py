@@ -183,24 +183,18 @@ class _Discard:
                 "DISCARD_NOT_SHADOWED",
                 saw=f"{name} does not work in the shadow of another pipeline.",
                 why="Readers use its tables, and discard never removes those.",
-                fix=(
-                    "Name a fork; or let a fork take its place first: tallyweir "
-                    f"switch {name} FORK."
-                ),
+                fix="Name a fork; or let a fork take its place first: tallyweir "
+                f"switch {name} FORK.",
             )
         away = [o.table for o in self._pipeline.outputs if set(o.databases) != {HOME}]
         if away:
             raise ConfigurationError(
                 "DISCARD_ELSEWHERE",
                 saw=f"{name} writes {', '.join(away)} in other databases.",
-                why=(
-                    "Prepared branches there would have no owner and would keep "
-                    "their locks."
-                ),
-                fix=(
-                    "Update it to a file without these outputs, let the resolver "
-                    "finish the prepared branches there, then discard it."
-                ),
+                why="Prepared branches there would have no owner and would keep "
+                "their locks.",
+                fix="Update it to a file without these outputs, let the resolver "
+                "finish the prepared branches there, then discard it.",
             )
         check_nothing_in_doubt(self._connection, name)
         prefix = branch_prefix(self._pipeline.installation, self._pipeline.number)
@@ -300,15 +294,11 @@ class _Discard:
                 raise ConfigurationError(
                     "DISCARD_DEPENDED_ON",
                     saw=f"Another object depends on {self._quoted(table)}: {detail}.",
-                    why=(
-                        "A dependent object follows the table when it is renamed, "
-                        "and readers may use it."
-                    ),
-                    fix=(
-                        "Recreate the view on the table that readers use, or drop "
-                        "it; let that table own the sequence of a default (ALTER "
-                        "SEQUENCE ... OWNED BY ...); then try again."
-                    ),
+                    why="A dependent object follows the table when it is renamed, "
+                    "and readers may use it.",
+                    fix="Recreate the view on the table that readers use, or drop "
+                    "it; let that table own the sequence of a default (ALTER "
+                    "SEQUENCE ... OWNED BY ...); then try again.",
                 ) from error
 
     @property

@@ -124,15 +124,11 @@ def end_drain(
         if act.epoch != epoch + 1 or read_drain(connection, pipeline) != asked:
             raise FencedError(
                 "FENCED",
-                saw=(
-                    f"Epoch {epoch} has ended a drain that was cancelled, or epoch "
-                    f"{act.epoch - 1} has claimed since."
-                ),
+                saw=f"Epoch {epoch} has ended a drain that was cancelled, or epoch "
+                f"{act.epoch - 1} has claimed since.",
                 why="The driver that claimed may have read more.",
-                fix=(
-                    "Nothing to do: if the drain is still requested, the next driver "
-                    "ends it."
-                ),
+                fix="Nothing to do: if the drain is still requested, the next driver "
+                "ends it.",
             )
         act.detail["closes_windows"] = asked.closes_windows
         insert_pause(

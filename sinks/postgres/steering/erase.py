@@ -215,10 +215,8 @@ def _check_all_here(
             saw="Rows of "
             + ", ".join(f"{o.table} are in {_others(o.databases)}" for o in elsewhere)
             + ".",
-            why=(
-                "An erasure is one transaction of the home database, so it cannot "
-                "reach other databases."
-            ),
+            why="An erasure is one transaction of the home database, so it cannot "
+            "reach other databases.",
             fix="Keep tables of personal data in the home database.",
         )
     row = fetch_one(connection, _SQL["unresolved_branches"], pipeline=pipeline.name)
@@ -239,10 +237,8 @@ def _check_nothing_copied(
         raise ConfigurationError(
             "ERASE_SNAPSHOT_KEPT",
             saw=f"The pipeline has snapshots: {', '.join(snapshots)}.",
-            why=(
-                "Snapshots hold earlier keys and state, and none can be restored "
-                "across an erasure."
-            ),
+            why="Snapshots hold earlier keys and state, and none can be restored "
+            "across an erasure.",
             fix=f"tallyweir snapshot drop {pipeline.name} NAME for each, then erase.",
         )
 

@@ -156,10 +156,8 @@ def _copied(pipeline: AuditedPipeline, empty: tuple[str, ...]) -> tuple[str, ...
 def _tables_changed(pipeline: str) -> RetryableError:
     return RetryableError(
         "FORK_TABLES_CHANGED",
-        saw=(
-            f"Tables of pipeline {pipeline} were created, renamed or dropped while "
-            "the fork began."
-        ),
+        saw=f"Tables of pipeline {pipeline} were created, renamed or dropped while "
+        "the fork began.",
         why="The fork's rows and its ledger would come from different tables.",
         fix="Try again.",
     )
@@ -245,10 +243,8 @@ def _check_fit(
             "FORK_NAME",
             saw=f"{new!r} is not a valid pipeline name.",
             why="A pipeline file would refuse that name.",
-            fix=(
-                "Use lower-case letters, digits, - and _, starting with a letter, at "
-                "most 40 characters."
-            ),
+            fix="Use lower-case letters, digits, - and _, starting with a letter, at "
+            "most 40 characters.",
         )
     if fetch(connection, _SQL["pipeline"], pipeline=new):
         raise ConfigurationError(
@@ -272,15 +268,11 @@ def _check_fit(
         raise ConfigurationError(
             "FORK_UNFIT",
             saw=f"Pipeline {pipeline.name} {'; it '.join(reasons)}.",
-            why=(
-                "A fork could not keep its rows in its own tables, or could not take "
-                "this pipeline's place in one transaction without loss to readers."
-            ),
-            fix=(
-                "Run the new version in parallel, under another name and into other "
-                "tables, from the start of the topic (docs/batch.md, In shadow "
-                "tables)."
-            ),
+            why="A fork could not keep its rows in its own tables, or could not take "
+            "this pipeline's place in one transaction without loss to readers.",
+            fix="Run the new version in parallel, under another name and into other "
+            "tables, from the start of the topic (docs/batch.md, In shadow "
+            "tables).",
         )
 
 

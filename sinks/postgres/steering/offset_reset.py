@@ -144,18 +144,12 @@ def check_nothing_in_doubt(connection: Connection[TupleRow], pipeline: str) -> N
     if pending:
         raise RetryableError(
             "BATCH_IN_DOUBT",
-            saw=(
-                f"{pending} branches of pipeline {pipeline} are decided but not yet "
-                "confirmed as committed."
-            ),
-            why=(
-                "Their rows belong to batches before the act, but would appear after "
-                "it."
-            ),
-            fix=(
-                "Wait for the driver or the resolver to finish them, then try again; "
-                "tallyweir indoubt list names them."
-            ),
+            saw=f"{pending} branches of pipeline {pipeline} are decided but not yet "
+            "confirmed as committed.",
+            why="Their rows belong to batches before the act, but would appear after "
+            "it.",
+            fix="Wait for the driver or the resolver to finish them, then try again; "
+            "tallyweir indoubt list names them.",
         )
 
 
@@ -202,10 +196,8 @@ def _check_in_kafka(
         return
     raise ConfigurationError(
         "OFFSET_NOT_IN_KAFKA",
-        saw=(
-            f"{place} cannot continue from offset {target}; Kafka has "
-            f"{position.log_start_offset} to {position.log_end_offset}."
-        ),
+        saw=f"{place} cannot continue from offset {target}; Kafka has "
+        f"{position.log_start_offset} to {position.log_end_offset}.",
         why="Kafka has deleted earlier records, and later ones do not exist yet.",
         fix="Choose an offset in that range.",
     )
@@ -271,11 +263,9 @@ def _check_ids_known(
         "RESET_WOULD_REPEAT",
         saw=saw,
         why="Events that are already in the tables would be written again.",
-        fix=(
-            "Go back only as far as IDs are remembered; or restore a snapshot, which "
-            "also takes back the results; or read the topic again under another "
-            "pipeline name."
-        ),
+        fix="Go back only as far as IDs are remembered; or restore a snapshot, which "
+        "also takes back the results; or read the topic again under another "
+        "pipeline name.",
     )
 
 

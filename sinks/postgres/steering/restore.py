@@ -196,10 +196,8 @@ def _check(
             "NOT_AT_HOME",
             saw=f"{branches['branches']} branches brought rows of later batches into "
             "other databases.",
-            why=(
-                "A restore is one transaction of the home database and reaches no "
-                "other."
-            ),
+            why="A restore is one transaction of the home database and reaches no "
+            "other.",
             fix="Restore all databases from their backups to one moment, and run "
             f"tallyweir repair {pipeline.name}.",
         )
@@ -214,14 +212,10 @@ def _check(
         raise ConfigurationError(
             "RESTORE_PAST_ACT",
             saw=f"{act['kind']} was done at {act['done_at']}, after the snapshot.",
-            why=(
-                "Erased events would come back, and tables that were switched are "
-                "not those of the snapshot."
-            ),
-            fix=(
-                "Restore a later snapshot, and drop this one, which may hold erased "
-                f"events: tallyweir snapshot drop {pipeline.name} {snapshot.name}."
-            ),
+            why="Erased events would come back, and tables that were switched are "
+            "not those of the snapshot.",
+            fix="Restore a later snapshot, and drop this one, which may hold erased "
+            f"events: tallyweir snapshot drop {pipeline.name} {snapshot.name}.",
         )
     row = fetch_one(connection, _SQL["definition"], pipeline=pipeline.name)
     if row["definition"] != snapshot.definition:
@@ -229,14 +223,10 @@ def _check(
             "DEFINITION_SINCE",
             saw=f"The definition of pipeline {pipeline.name} has changed since the "
             f"snapshot {snapshot.name} was taken.",
-            why=(
-                "The open windows and the state in the snapshot may not fit the new "
-                "definition."
-            ),
-            fix=(
-                "Run the pipeline's former version first, so that it is registered "
-                "again; then restore."
-            ),
+            why="The open windows and the state in the snapshot may not fit the new "
+            "definition.",
+            fix="Run the pipeline's former version first, so that it is registered "
+            "again; then restore.",
         )
     runs = fetch(connection, _SQL["unrestorable_runs"], **values)
     if runs:
@@ -247,10 +237,8 @@ def _check(
             f"{run['disposition']}.",
             why="It deleted rows and IDs from before the snapshot, and no copy is "
             "kept.",
-            fix=(
-                "Restore a snapshot that was taken after the run, or restore the "
-                "database from a backup."
-            ),
+            fix="Restore a snapshot that was taken after the run, or restore the "
+            "database from a backup.",
         )
 
 
@@ -272,19 +260,13 @@ def _check_stands(
         (one,) = restores
         raise ConfigurationError(
             "RESTORE_PAST_RESTORE",
-            saw=(
-                f"A later restore took back batches that the snapshot {snapshot.name} "
-                f"includes; the last restore was to {one['snapshot']}, in act "
-                f"{one['epoch']}."
-            ),
-            why=(
-                "The snapshot's positions are past rows that are gone, and the "
-                "records of those rows would not be read again."
-            ),
-            fix=(
-                "Restore another snapshot, and drop this one: tallyweir snapshot "
-                f"drop {values['pipeline']} {snapshot.name}."
-            ),
+            saw=f"A later restore took back batches that the snapshot {snapshot.name} "
+            f"includes; the last restore was to {one['snapshot']}, in act "
+            f"{one['epoch']}.",
+            why="The snapshot's positions are past rows that are gone, and the "
+            "records of those rows would not be read again.",
+            fix="Restore another snapshot, and drop this one: tallyweir snapshot "
+            f"drop {values['pipeline']} {snapshot.name}.",
         )
 
 
@@ -310,10 +292,8 @@ def _check_in_kafka(
         raise ConfigurationError(
             "RESTORE_NOT_IN_KAFKA",
             saw=error.saw,
-            why=(
-                "The driver must read again what a restore takes back; without the "
-                "records it would be lost."
-            ),
+            why="The driver must read again what a restore takes back; without the "
+            "records it would be lost.",
             fix="Restore a later snapshot, or leave the pipeline as it is.",
         ) from error
     return {place: one.next_offset for place, one in sorted(stored.items())}

@@ -89,9 +89,7 @@ def diff(
             raise ConfigurationError(
                 "DIFF_NOT_SHADOWED",
                 saw=f"{shadowing} does not work in the shadow of another pipeline.",
-                why=(
-                    "Only shadow tables correspond to the tables of another pipeline."
-                ),
+                why="Only shadow tables correspond to the tables of another pipeline.",
                 fix=f"Name a fork; tallyweir fork {front} NEW makes one.",
             )
         values = _bounds(connection, front, shadowing)

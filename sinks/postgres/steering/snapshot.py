@@ -171,14 +171,10 @@ def check_at_home(pipeline: AuditedPipeline) -> None:
     if away:
         raise ConfigurationError(
             "NOT_AT_HOME",
-            saw=(
-                f"Pipeline {pipeline.name} writes {', '.join(away)} in another "
-                "database."
-            ),
-            why=(
-                "A restore is one transaction of the home database and reaches no "
-                "other."
-            ),
+            saw=f"Pipeline {pipeline.name} writes {', '.join(away)} in another "
+            "database.",
+            why="A restore is one transaction of the home database and reaches no "
+            "other.",
             fix="Restore all of its databases from their backups to one moment, and "
             f"run tallyweir repair {pipeline.name}.",
         )
@@ -220,10 +216,8 @@ def find_snapshot(
             "SNAPSHOT_UNKNOWN",
             saw=f"Pipeline {pipeline} has no snapshot {name!r}; it has "
             f"{', '.join(snapshots) or 'none at all'}.",
-            why=(
-                "A restore also drops the snapshots that were taken after the "
-                "restored one."
-            ),
+            why="A restore also drops the snapshots that were taken after the "
+            "restored one.",
             fix="Correct the name.",
         )
     return snapshots[name]

@@ -130,10 +130,8 @@ def _check_relayed(connection: Connection[TupleRow], pipeline: str) -> None:
     raise RetryableError(
         "RELAY_AT_WORK",
         saw=saw,
-        why=(
-            "Message IDs contain positions, and positions get another topic name: "
-            "messages that were sent would be sent again under another ID."
-        ),
+        why="Message IDs contain positions, and positions get another topic name: "
+        "messages that were sent would be sent again under another ID.",
         fix="Let the relay send everything, stop it, and try again; then start it.",
     )
 

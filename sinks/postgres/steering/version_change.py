@@ -236,10 +236,8 @@ def _read_in_force(connection: Connection[TupleRow], pipeline: str) -> PipelineV
     if in_force is None:
         raise ConfigurationError(
             "LAYOUT_UNKNOWN",
-            saw=(
-                f"Pipeline {pipeline} is registered, but no driver of it has started "
-                "yet."
-            ),
+            saw=f"Pipeline {pipeline} is registered, but no driver of it has started "
+            "yet.",
             why="A new version needs an earlier version to follow.",
             fix="Start it; its file becomes version 1.",
         )
@@ -253,10 +251,8 @@ def _check_other(
         return
     raise ConfigurationError(
         "VERSION_IN_FORCE",
-        saw=(
-            f"The file is the same as version {in_force.version} of {pipeline}, which "
-            "is in force."
-        ),
+        saw=f"The file is the same as version {in_force.version} of {pipeline}, which "
+        "is in force.",
         why="The update would change nothing.",
         fix="Nothing to do; a running driver continues.",
     )

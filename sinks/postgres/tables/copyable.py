@@ -39,10 +39,8 @@ def check_copyable(
         raise ConfigurationError(
             "TABLE_TYPES_DIFFER",
             saw=f"In table {table}, {'; '.join(differing)}.",
-            why=(
-                "With at_least_once, tasks copy rows directly into the table, and "
-                "COPY does not convert types."
-            ),
+            why="With at_least_once, tasks copy rows directly into the table, and "
+            "COPY does not convert types.",
             fix="Give the table these types, or write guarantee: exactly_once.",
         )
     keys = connection.execute(
@@ -53,9 +51,7 @@ def check_copyable(
             "TABLE_REFUSES_REPEATS",
             saw=f"Table {table} has the unique key "
             f"{', '.join(key for (key,) in keys)}.",
-            why=(
-                "With at_least_once, a batch that runs again repeats its rows, and "
-                "the key would turn them into dead letters."
-            ),
+            why="With at_least_once, a batch that runs again repeats its rows, and "
+            "the key would turn them into dead letters.",
             fix="Drop the key, or write guarantee: exactly_once.",
         )

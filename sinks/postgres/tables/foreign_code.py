@@ -89,10 +89,8 @@ def not_there(table: str, *, what: str = "Table") -> ConfigurationError:
         "TABLE_LOST",
         saw=f"{what} {qualified(table)} does not exist.",
         why="The act must read and write this table.",
-        fix=(
-            "Start the driver: it creates a table that never held rows, and explains "
-            "what to do about any other table."
-        ),
+        fix="Start the driver: it creates a table that never held rows, and explains "
+        "what to do about any other table.",
     )
 
 
@@ -197,14 +195,10 @@ def _require_plain(
         raise ConfigurationError(
             "FOREIGN_CODE",
             saw=f"{', '.join(shown)}{more}.",
-            why=(
-                "The table belongs to a role with fewer privileges, whose code would "
-                "run with the privileges of the current role."
-            ),
-            fix=(
-                "Remove it; or, if you trust it, make the owner of the schema "
-                "tallyweir the owner of the table, and grant the publisher the "
-                "privileges that it needs."
-            ),
+            why="The table belongs to a role with fewer privileges, whose code would "
+            "run with the privileges of the current role.",
+            fix="Remove it; or, if you trust it, make the owner of the schema "
+            "tallyweir the owner of the table, and grant the publisher the "
+            "privileges that it needs.",
         )
     return frozenset(held)

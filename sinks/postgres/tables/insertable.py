@@ -52,10 +52,8 @@ def check_insertable(connection: _Connection, table: str, *, is_updated: bool) -
         raise ConfigurationError(
             "TABLE_HAS_RULE",
             saw=f"Table {table} has the {what}.",
-            why=(
-                "The rule replaces what the pipeline writes, so the pipeline could "
-                "not know which rows are in the table."
-            ),
+            why="The rule replaces what the pipeline writes, so the pipeline could "
+            "not know which rows are in the table.",
             fix="Drop it, or name another table. A BEFORE INSERT trigger may change "
             "rows, refuse them, or skip them.",
         )
@@ -72,20 +70,14 @@ def skips_rows(table: str, skipped: int) -> ConfigurationError:
     """Explain that a table skipped rows that it must take, or all of a batch."""
     return ConfigurationError(
         "TABLE_SKIPS_ROWS",
-        saw=(
-            f"Table {table} silently skipped {skipped} rows: a BEFORE trigger "
-            "returned NULL."
-        ),
-        why=(
-            "Rows of windows, functions and joins come from many events, so none can "
-            "be left out as a dead letter; and an append table that accepts no row "
-            "of a batch would turn the whole topic into dead letters."
-        ),
-        fix=(
-            "Let the trigger return NEW, or drop it. If it moves rows to another "
-            "table, partition the table instead, or name the other table in the "
-            "pipeline file."
-        ),
+        saw=f"Table {table} silently skipped {skipped} rows: a BEFORE trigger "
+        "returned NULL.",
+        why="Rows of windows, functions and joins come from many events, so none can "
+        "be left out as a dead letter; and an append table that accepts no row "
+        "of a batch would turn the whole topic into dead letters.",
+        fix="Let the trigger return NEW, or drop it. If it moves rows to another "
+        "table, partition the table instead, or name the other table in the "
+        "pipeline file.",
     )
 
 
@@ -98,10 +90,8 @@ def raises_always(
     names = ", ".join(name for (name,) in triggers) or "none"
     return ConfigurationError(
         "TABLE_REFUSES_ALL",
-        saw=(
-            f"Table {table} refuses even an INSERT without rows: {cause.sqlstate} "
-            f"{cause.diag.message_primary}. Its statement triggers: {names}."
-        ),
+        saw=f"Table {table} refuses even an INSERT without rows: {cause.sqlstate} "
+        f"{cause.diag.message_primary}. Its statement triggers: {names}.",
         why="It would refuse every batch.",
         fix="Drop or disable the trigger, or name another table.",
     )

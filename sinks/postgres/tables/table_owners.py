@@ -87,21 +87,15 @@ class TableOwner:
         where = "" if home == self.installation else " of another home database"
         return ConfigurationError(
             "TABLE_OWNED",
-            saw=(
-                f"Pipeline {self.pipeline} is configured to write table "
-                f"{ours}{shared}. {theirs} belongs to pipeline {pipeline}{where} "
-                f"since {since.isoformat(sep=' ', timespec='seconds')}."
-            ),
-            why=(
-                "Neither pipeline can account for the rows in a shared table, and "
-                "windows of one would overwrite those of the other."
-            ),
-            fix=(
-                f"Give the output of {self.pipeline} another table; or start "
-                f"{pipeline} with a file that does not write it, which releases it. "
-                "For a table that both have written, or whose owner is gone, see "
-                "docs/operations.md, A table of two pipelines."
-            ),
+            saw=f"Pipeline {self.pipeline} is configured to write table "
+            f"{ours}{shared}. {theirs} belongs to pipeline {pipeline}{where} "
+            f"since {since.isoformat(sep=' ', timespec='seconds')}.",
+            why="Neither pipeline can account for the rows in a shared table, and "
+            "windows of one would overwrite those of the other.",
+            fix=f"Give the output of {self.pipeline} another table; or start "
+            f"{pipeline} with a file that does not write it, which releases it. "
+            "For a table that both have written, or whose owner is gone, see "
+            "docs/operations.md, A table of two pipelines.",
         )
 
 
@@ -117,14 +111,10 @@ def find_claims_holder(connection: _Connection, *, doing: str) -> RetryableError
         saw=f"Another start was claiming its result tables for 30 s while {doing}: "
         f"{role}, pid {pid} {program}, in a transaction since "
         f"{since.isoformat(sep=' ', timespec='seconds')}.{waits}",
-        why=(
-            "Pipelines claim their tables one after the other, so that no table gets "
-            "two owners."
-        ),
-        fix=(
-            "If that transaction ends by itself, nothing: the driver then continues. "
-            "Otherwise end what the other start waits for."
-        ),
+        why="Pipelines claim their tables one after the other, so that no table gets "
+        "two owners.",
+        fix="If that transaction ends by itself, nothing: the driver then continues. "
+        "Otherwise end what the other start waits for.",
     )
 
 
@@ -151,14 +141,10 @@ def check_meant(connection: _Connection, table: str, *, is_new: bool) -> None:
     other, ours = f"{schema}.{table}", f"public.{table}"
     raise ConfigurationError(
         "TABLE_ELSEWHERE",
-        saw=(
-            f"A table {other} exists; the name {table} in a pipeline file means "
-            f"{ours}, which {'exists too' if is_there else 'does not exist'}."
-        ),
-        why=(
-            "Constraints of one table would not apply to rows in the other, and "
-            "readers may query the wrong table."
-        ),
+        saw=f"A table {other} exists; the name {table} in a pipeline file means "
+        f"{ours}, which {'exists too' if is_there else 'does not exist'}.",
+        why="Constraints of one table would not apply to rows in the other, and "
+        "readers may query the wrong table.",
         fix=f"Drop or rename the unwanted table, or write {ours} in the file."
         if is_there
         else f"Move it: ALTER TABLE {schema}.{table} SET SCHEMA public; or write "

@@ -32,12 +32,8 @@ def find_guarantee_raised(
         code="GUARANTEE_RAISED",
         subject="guarantee",
         saw="The guarantee changes from at_least_once to exactly_once.",
-        why=(
-            "The tables may hold rows twice, and the pipeline does not know the IDs "
-            "of the events that it wrote meanwhile."
-        ),
-        fix=(
-            "Keep guarantee: at_least_once, or start under another pipeline name "
-            "with other tables."
-        ),
+        why="The tables may hold rows twice, and the pipeline does not know the IDs "
+        "of the events that it wrote meanwhile.",
+        fix="Keep guarantee: at_least_once, or start under another pipeline name "
+        "with other tables.",
     )

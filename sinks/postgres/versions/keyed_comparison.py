@@ -126,8 +126,6 @@ def _refused(table: str, changed: list[str], kept: int) -> Finding:
         subject=f"output {table}",
         saw=f"{', '.join(changed)} changed, and {kept} values and timers are kept.",
         why="The new version would misinterpret them.",
-        fix=(
-            "Undo the change, or give the changed output another table, where it "
-            "starts empty."
-        ),
+        fix="Undo the change, or give the changed output another table, where it "
+        "starts empty.",
     )

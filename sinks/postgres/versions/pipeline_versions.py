@@ -67,10 +67,8 @@ class PipelineVersion:
             raise ConfigurationError(
                 "LAYOUT_UNKNOWN",
                 saw=f"The ledger does not know the tables of version {self.version}.",
-                why=(
-                    "It ran before versions were recorded, and the pipeline cannot "
-                    "continue its open windows without this information."
-                ),
+                why="It ran before versions were recorded, and the pipeline cannot "
+                "continue its open windows without this information.",
                 fix="Start the pipeline once with the file that it ran with, or update "
                 "to that file's content.",
             )

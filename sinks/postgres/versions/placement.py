@@ -33,14 +33,10 @@ def find_moved(stored: Mapping[str, Any], definition: Mapping[str, Any]) -> Reck
                 verdict=PlanVerdict.INCOMPATIBLE,
                 code="OUTPUT_MOVED",
                 subject=f"output {table}",
-                saw=(
-                    f"The output {table} moves from {_text(before[table])} to "
-                    f"{_text(place)}."
-                ),
-                why=(
-                    "Its existing rows would stay behind, and its open windows would "
-                    "be split."
-                ),
+                saw=f"The output {table} moves from {_text(before[table])} to "
+                f"{_text(place)}.",
+                why="Its existing rows would stay behind, and its open windows would "
+                "be split.",
                 fix="Undo the change, or give the output another table.",
             )
             findings.append(finding)

@@ -134,15 +134,11 @@ def _too_many_buckets(horizon_us: int, bucket_seconds: int) -> Finding:
         verdict=PlanVerdict.INCOMPATIBLE,
         code="TOO_MANY_BUCKETS",
         subject="deduplicate",
-        saw=(
-            f"The new horizon is {horizon_us // 1_000_000} s. The pipeline stores IDs "
-            f"in buckets of {bucket_seconds} s, fixed at its first start, so it would "
-            f"need {buckets} buckets."
-        ),
-        why=(
-            "Each bucket is a table, and a lookup locks all of them: the server "
-            "would run out of locks (max_locks_per_transaction)."
-        ),
+        saw=f"The new horizon is {horizon_us // 1_000_000} s. The pipeline stores IDs "
+        f"in buckets of {bucket_seconds} s, fixed at its first start, so it would "
+        f"need {buckets} buckets.",
+        why="Each bucket is a table, and a lookup locks all of them: the server "
+        "would run out of locks (max_locks_per_transaction).",
         fix=f"A horizon of up to {BUCKETS_MAX * bucket_seconds} s; or run the changed "
         "file under another pipeline name with other tables: its buckets are an eighth "
         "of the horizon that it begins with.",
@@ -189,10 +185,8 @@ def _another(name: str, had: object, has: object) -> Finding:
         subject=f"source.{name}",
         saw=f"source.{name} changes from {had} to {has}.",
         why=meaning,
-        fix=(
-            "Undo the change, or run the changed file under another pipeline name "
-            "with other tables."
-        ),
+        fix="Undo the change, or run the changed file under another pipeline name "
+        "with other tables.",
     )
 
 

@@ -124,11 +124,9 @@ def _elsewhere(
                 verdict=PlanVerdict.NEEDS_MIGRATION,
                 subject=f"column {table}.{name}",
                 saw=f"{table} is in another database, and has no column {name}.",
-                why=(
-                    "The update's transaction reaches only the home database. Add "
-                    "the column before the update; an extra column does no harm "
-                    "until then."
-                ),
+                why="The update's transaction reaches only the home database. Add "
+                "the column before the update; an extra column does no harm "
+                "until then.",
                 fix=add_column(table, name, wanted[name]).as_string(None),
             )
             for name in missing

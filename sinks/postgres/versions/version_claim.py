@@ -107,12 +107,10 @@ def judge_claim(
     if was_superseded(connection, pipeline, wanted.definition_hash):
         raise ConfigurationError(
             "VERSION_SUPERSEDED",
-            saw=(
-                f"Version {in_force.version} of {pipeline} has been in force since "
-                f"{in_force.made_at.isoformat(sep=' ', timespec='seconds')}, by "
-                f"{in_force.made_by}: {in_force.reason}. This file is an earlier "
-                "version."
-            ),
+            saw=f"Version {in_force.version} of {pipeline} has been in force since "
+            f"{in_force.made_at.isoformat(sep=' ', timespec='seconds')}, by "
+            f"{in_force.made_by}: {in_force.reason}. This file is an earlier "
+            "version.",
             why="Running it would undo that change.",
             fix=f"Start it with the file of version {in_force.version} "
             f"(tallyweir versions {pipeline} --show {in_force.version}), or go back "

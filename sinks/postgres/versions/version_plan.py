@@ -156,14 +156,10 @@ class VersionPlan:
             raise ConfigurationError(
                 "UPDATE_NEEDED",
                 saw=f"Its file changes {finding.subject}: {finding.saw}",
-                why=(
-                    f"{finding.why} Such a change is an update, which an operator "
-                    "must request."
-                ),
-                fix=(
-                    "Run tallyweir plan FILE to see all changes and tallyweir update "
-                    "FILE --reason TEXT to apply them, then start the pipeline again."
-                ),
+                why=f"{finding.why} Such a change is an update, which an operator "
+                "must request.",
+                fix="Run tallyweir plan FILE to see all changes and tallyweir update "
+                "FILE --reason TEXT to apply them, then start the pipeline again.",
             )
 
     def to_json(self) -> dict[str, Any]:

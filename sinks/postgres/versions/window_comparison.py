@@ -105,10 +105,8 @@ def _find_refused(
             code="WINDOW_CHANGED",
             subject=f"output {table}",
             saw=f"{', '.join(changed)} changed.",
-            why=(
-                "Its open windows cannot continue under another definition, and its "
-                "rows would have two meanings."
-            ),
+            why="Its open windows cannot continue under another definition, and its "
+            "rows would have two meanings.",
             fix="Give the changed output another table, or a changed aggregate another "
             "name; both may be written at the same time.",
         )
@@ -140,10 +138,8 @@ def _reckon_lateness(
         verdict=PlanVerdict.NEEDS_MIGRATION,
         subject=subject,
         saw="Its allowed lateness grows.",
-        why=(
-            "Final windows stay final, because their state is gone; the update "
-            "records up to which time."
-        ),
+        why="Final windows stay final, because their state is gone; the update "
+        "records up to which time.",
     )
     return closed_us, Reckoning(findings=(finding,))
 

@@ -52,9 +52,7 @@ def is_visible(
             "TOPIC_NOT_READ",
             saw=f"Pipeline {pipeline} reads {reads}; it was asked for {place.topic}.",
             why="This pipeline will never publish anything from that topic.",
-            fix=(
-                "Correct the topic or the pipeline; the topic of a batch run is "
-                "batch:RUN."
-            ),
+            fix="Correct the topic or the pipeline; the topic of a batch run is "
+            "batch:RUN.",
         )
     return any(row["next_offset"] > offset for row in rows)

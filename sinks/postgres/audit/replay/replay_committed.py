@@ -97,13 +97,9 @@ def one_moment(
             waiting.wait(_PAUSE_S)
     raise RetryableError(
         "REPLAY_UNSETTLED",
-        saw=(
-            f"In {_TRIES} tries, the databases of pipeline {pipeline} never held the "
-            "same batches."
-        ),
-        why=(
-            "The replay would be compared with batches that are only partly committed."
-        ),
+        saw=f"In {_TRIES} tries, the databases of pipeline {pipeline} never held the "
+        "same batches.",
+        why="The replay would be compared with batches that are only partly committed.",
         fix=f"Pause the pipeline while it is read: tallyweir pause {pipeline}.",
     )
 

@@ -89,10 +89,8 @@ def accept_gaps(
         raise ConfigurationError(
             "GAP_REASON_MISSING",
             saw="The reason is blank.",
-            why=(
-                "Accepting a gap gives up events as lost; the ledger must record who "
-                "decided that and why."
-            ),
+            why="Accepting a gap gives up events as lost; the ledger must record who "
+            "decided that and why.",
             fix="Pass --reason with a sentence that will still make sense in a year.",
         )
     with translated("accepting a gap"), connection.transaction():
@@ -135,9 +133,7 @@ def _find_gaps(
             + "."
             if rows
             else f"Pipeline {pipeline} reads no topic: it has only had batch runs.",
-            why=(
-                "No offsets are missing, and skipping readable events would lose them."
-            ),
+            why="No offsets are missing, and skipping readable events would lose them.",
             fix="Start the pipeline.",
         )
     return gaps
