@@ -34,9 +34,8 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
     (tmp_path / "tallyweir").mkdir()
     (tmp_path / "tallyweir" / "__init__.py").touch()
     (tmp_path / "tallyweir" / "spark_jobs.py").write_text(STAND_IN)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(driver_process, "_LEAVE_TIMEOUT_S", 0.2)
-    return {**os.environ, "PYTHONPATH": "", "CODE": "0"}
+    return {**os.environ, "PYTHONPATH": str(tmp_path), "CODE": "0"}
 
 
 def started(driver: DriverProcess) -> int:

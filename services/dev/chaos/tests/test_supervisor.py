@@ -42,13 +42,12 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supe
     (tmp_path / "tallyweir").mkdir()
     (tmp_path / "tallyweir" / "__init__.py").touch()
     (tmp_path / "tallyweir" / "spark_jobs.py").write_text(STAND_IN)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(driver_process, "_LEAVE_TIMEOUT_S", 0.2)
     claims = str(tmp_path / "claims")
     supervisor = Supervisor(
         Path("p.yaml"),
         tmp_path,
-        lambda _: {**os.environ, "PYTHONPATH": "", "CLAIMS": claims},
+        lambda _: {**os.environ, "PYTHONPATH": str(tmp_path), "CLAIMS": claims},
         lambda _: None,
     )
     supervisor.start()
