@@ -126,7 +126,7 @@ def _require_distinct_names(each: Sequence[EventContract]) -> None:
             raise ContractError(
                 "CONTRACT_TWICE",
                 saw=f"{other.reference} and {contract.reference} have the same name.",
-                why="All versions of a contract are read as one of them.",
+                why="All versions of a contract are read as the one that is named.",
                 fix="Name only the version whose fields the pipeline needs; "
                 "contracts of other events need other names.",
             )

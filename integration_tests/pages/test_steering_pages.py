@@ -182,7 +182,7 @@ def test_a_snapshot_is_taken_restored_and_dropped(
     assert read_database(steered.dsn) == before
     act.do("is dropped")
     assert steered.query(taken) == []
-    expect(_section(page, "Snapshots")).to_contain_text("none to go back to")
+    expect(_section(page, "Snapshots")).to_contain_text("No snapshots")
 
 
 def test_a_fork_is_made_compared_and_put_in_front(

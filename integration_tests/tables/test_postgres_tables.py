@@ -48,7 +48,7 @@ def _refused(dsn: str, layout: PipelineLayout) -> ConfigurationError:
         (f"{_POSITION}, amount bigint", "The table has no column number."),
         (
             f"{_POSITION}, number bigint, owner text NOT NULL",
-            "The table demands owner, which the pipeline does not fill.",
+            "The table requires values for owner, which the pipeline does not write.",
         ),
         (f"{_POSITION}, number boolean", "The types do not fit: "),
         (

@@ -115,7 +115,7 @@ def test_what_cannot_work_is_refused_at_the_start_by_name(
                 "ALTER TABLE numbers ALTER owner DROP DEFAULT"
             ),
             "ALTER TABLE numbers DROP COLUMN owner",
-            "The table demands owner, which the pipeline does not fill.",
+            "The table requires values for owner, which the pipeline does not write.",
         ),
         (
             "ALTER TABLE numbers DROP COLUMN label",

@@ -94,8 +94,7 @@ class AlertTenure:
         for severity in Severity:
             self._metrics.firing.labels(severity.value).set(firing.count(severity))
         return [
-            self._failed("some pipelines could not be read", error)
-            for error in troubles
+            self._failed("some facts could not be read", error) for error in troubles
         ]
 
     def _tell_all(self) -> list[str]:

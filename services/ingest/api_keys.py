@@ -130,8 +130,8 @@ def _require_scopes_apart(keys: tuple[ApiKey, ...]) -> None:
                 f"{one.producer} ({one.id_prefix!r}) and {other.producer} "
                 f"({other.id_prefix!r}) both write to {min(shared)}, and the ID "
                 "prefix of one begins the other's.",
-                why="One producer could use the other's event IDs, and so make its "
-                "events look like repeats.",
+                why="One producer could use the other's event IDs, and so make the "
+                "other's events look like repeats.",
                 fix="Choose prefixes such as NAME:, so that no prefix begins another "
                 "one.",
             )

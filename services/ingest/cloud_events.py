@@ -101,9 +101,7 @@ def _check(attributes: Attributes) -> Attributes:
 
 def _check_attribute(name: str, value: object) -> None:
     if not _NAME.fullmatch(name):
-        raise _malformed(
-            "an attribute's name has characters other than small letters and digits"
-        )
+        raise _malformed("an attribute's name is not 1 to 40 small letters and digits")
     if isinstance(value, dict | list | float):
         raise _malformed(f"{name} is not text, a whole number or a boolean")
     text = str(value)

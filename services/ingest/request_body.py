@@ -148,8 +148,8 @@ def _full() -> RefusedError:
     return RefusedError(
         "QUEUE_FULL",
         status=429,
-        saw="Too many requests are in flight, in all or from this producer.",
-        why="Requests arrive faster than their bodies or the broker's reports.",
+        saw="Too many bytes or events are in flight, in all or from this producer.",
+        why="They arrive faster than bodies are complete or the broker reports.",
         fix="Send the same request again later, and send more slowly.",
         retry_after_s=1,
     )
@@ -161,5 +161,5 @@ def _too_large(bytes_max: int) -> RefusedError:
         status=413,
         saw=f"The body is larger than {bytes_max:,} bytes.",
         why="The service holds a body in memory until it has answered the request.",
-        fix="Send fewer events in one request.",
+        fix="Send less in one request.",
     )

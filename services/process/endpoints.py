@@ -68,8 +68,8 @@ def require_kafka_bootstrap(environ: Mapping[str, str] = os.environ) -> str:
         raise ConfigurationError(
             "SETTING_MISSING",
             saw=f"{KAFKA_VARIABLE} is not set.",
-            why="The command sets up access to your own Kafka; the embedded one has no "
-            "access control.",
+            why="This command needs your own Kafka; it does not work on the embedded "
+            "one.",
             fix="Set it to host:port.",
         )
     return bootstrap

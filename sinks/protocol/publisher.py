@@ -241,6 +241,6 @@ def _looked_again(found: DisagreementError) -> RetryableError:
         "HISTORY_MENDED",
         saw=found.saw,
         why="The databases disagreed during a batch. By now every decided branch is "
-        "committed and they agree, or a newer driver is repairing them.",
+        "committed and they agree, or a newer driver has taken over.",
         fix="Nothing to do: the driver starts over.",
     )

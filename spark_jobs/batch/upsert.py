@@ -10,8 +10,8 @@ from tallyweir.schemas.pipeline.checks.databases import HOME
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_NO_PAYLOADS = "Without that hash a correction looks like a repeat."
-_ALREADY_OUT = "The run cannot remove an event's rows there by the event's ID."
+_NO_PAYLOADS = "Without hashes of payloads a correction looks like a repeat."
+_ALREADY_OUT = "The run cannot undo there what an event contributed."
 _IN_ONE_TRANSACTION = (
     "A row and its replacement must share one transaction of the home database."
 )

@@ -355,7 +355,7 @@ def _not_here() -> NoReturn:
     raise RetryableError(
         "DRIVER_STAGE_FAILED",
         saw="The driver could not reread a batch.",
-        why="The driver discarded the whole batch.",
+        why="The driver gave up the whole batch; nothing of it was published.",
         fix="Nothing to do if it passes; otherwise report it with the driver's output.",
     )
 
@@ -373,6 +373,6 @@ def _explain(error: Exception) -> Exception:
     return RetryableError(
         "SPARK_JOB_FAILED",
         saw=f"Spark could not stage a batch: {what_failed_and_why(error)}",
-        why="The driver discarded the whole batch.",
+        why="The driver gave up the whole batch; nothing of it was published.",
         fix="Nothing to do if it passes; Spark's log has the details.",
     )

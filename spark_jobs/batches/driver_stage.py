@@ -145,7 +145,7 @@ class DriverStage:
             raise RetryableError(
                 "DRIVER_STAGE_FAILED",
                 saw=f"The driver could not stage a batch ({type(error).__name__}).",
-                why="The driver discarded the whole batch.",
+                why="The driver gave up the whole batch; nothing of it was published.",
                 fix="Nothing to do if it passes; otherwise report it with the driver's "
                 "output.",
             ) from error

@@ -35,8 +35,8 @@ def explaining_lost_jvm() -> Iterator[None]:
         raise RetryableError(
             "SPARK_ENDED",
             saw="Spark's JVM has ended, or was killed.",
-            why="This process cannot stage without its JVM. An unpublished batch is "
-            "discarded whole.",
+            why="This process cannot stage without its JVM. A batch that was not "
+            "published is given up whole.",
             fix="Start the process again. If the error returns, read Spark's log, "
             "and search the kernel's log for a process killed for lack of memory: "
             "then give the machine or the container more memory, or Spark less with "
@@ -60,7 +60,7 @@ def query_failed(failure: Exception) -> RetryableError:
     return RetryableError(
         "SPARK_QUERY_FAILED",
         saw=f"Spark ended the query: {what_failed(failure)}",
-        why="The driver discarded the whole batch.",
+        why="The driver gave up the whole batch; nothing of it was published.",
         fix="Nothing to do if it passes; Spark's log has the details.",
     )
 

@@ -264,7 +264,7 @@ class _Tree:
         is_literal = value.getClass().getSimpleName() == "Literal"
         if not is_literal or is_special_time(value.toString()):
             yield self._unrepeatable(
-                f"takes {value.sql()} for a time, which may be the time of the run"
+                f"takes {value.sql()} for a time, which may be the current time"
             )
 
     def _check_elements(self, number: int) -> Iterator[Problem]:

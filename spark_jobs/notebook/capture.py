@@ -134,10 +134,10 @@ class SliceCapture:
     def _empty(self) -> ConfigurationError:
         return ConfigurationError(
             "SLICE_EMPTY",
-            saw=f"Kafka has no record to read for {self._pipeline.name}.",
+            saw=f"There is no record to capture for {self._pipeline.name}.",
             why="A notebook shows how a pipeline treats records.",
-            fix="Send some records, for example with tallyweir emit, or ask for "
-            "other offsets.",
+            fix="Send some records, for example with tallyweir emit, ask for other "
+            "offsets, or name a file with rows.",
         )
 
     def _admin(self) -> KafkaAdmin:

@@ -211,7 +211,7 @@ class KafkaAdmin:
             raise ConfigurationError(
                 "TOPIC_MISSING",
                 saw=f"The broker at {self._bootstrap} has no topic {topic}.",
-                why="The pipeline has nothing to read.",
+                why="A missing topic cannot be read.",
                 fix="Create the topic, send events with tallyweir emit, or correct "
                 "source.topic in the pipeline file.",
             ) from error
@@ -221,7 +221,7 @@ class KafkaAdmin:
         return RetryableError(
             "KAFKA_UNREACHABLE",
             saw=f"The broker at {self._bootstrap} did not answer: {cause.str()}.",
-            why="The driver cannot check offsets without it.",
+            why="Only the broker knows the offsets.",
             fix="Check that the broker runs and that TALLYWEIR_KAFKA_BOOTSTRAP names "
             "it.",
         )

@@ -317,7 +317,8 @@ def _whole_number(value: Given, info: Info) -> int:
         digits = value.text.lstrip("0") or value.text
         if value.text.isdecimal() and len(digits) <= _DIGITS_MAX:
             return int(value.text)
-    raise mistyped(value, info.context, "a whole number", "Write digits.")
+    wanted = f"a whole number of at most {_DIGITS_MAX} digits"
+    raise mistyped(value, info.context, wanted, "Write digits.")
 
 
 def _share(value: Given, info: Info) -> float:

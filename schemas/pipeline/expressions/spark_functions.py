@@ -153,7 +153,7 @@ _REFUSALS: dict[str, tuple[str, str, str]] = {
             _ONE_EVENT,
             "Aggregate in a window output; across columns, use greatest or least.",
         ),
-        (_OVER_WINDOWS, "aggregates many events", _ONE_EVENT, "Use a window output."),
+        (_OVER_WINDOWS, "reads many events", _ONE_EVENT, "Use a window output."),
         (
             _GENERATORS,
             "returns several rows",

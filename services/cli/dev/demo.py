@@ -36,7 +36,7 @@ def demo(
     events: Annotated[
         int,
         typer.Option(
-            min=1, max=_FLIGHTS_TOTAL, help="Send only the first flights, this many."
+            min=1, max=_FLIGHTS_TOTAL, help="How many flights to send, from the first."
         ),
     ] = _FLIGHTS_TOTAL,
     seed: Annotated[

@@ -56,13 +56,13 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
         typer.Option(help="Send made-up events that fit this template, until Ctrl-C."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0.1, help="Most events per second.")
+        float | None, typer.Option(min=0.1, help="Events per second, at most.")
     ] = None,
     seconds: Annotated[
         float | None, typer.Option(min=0, help="Stop after this many seconds.")
     ] = None,
     events: Annotated[
-        int | None, typer.Option(min=0, help="Send only the first rows, this many.")
+        int | None, typer.Option(min=0, help="How many rows to send, from the first.")
     ] = None,
     duplicates: Annotated[
         float, typer.Option(help="Share of events to repeat, same ID and bytes.")
@@ -78,7 +78,7 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
     ] = 0.0,
     invalid: Annotated[
         str | None,
-        typer.Option(metavar="FIELD=VALUE", help="Let --poison also break this rule."),
+        typer.Option(metavar="FIELD=VALUE", help="Let --poison send this value too."),
     ] = None,
     id_field: Annotated[
         str | None,
@@ -89,7 +89,7 @@ def emit(  # noqa: PLR0913, PLR0917 (the options of a command)
     topic: _Topic = None,
     schema: _Schema = None,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Partitions, if the topic is created.")
+        int | None, typer.Option(min=1, help="Create a missing topic with these.")
     ] = None,
     as_json: EndsWithJson = False,
 ) -> None:

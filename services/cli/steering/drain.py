@@ -124,7 +124,7 @@ def _await_end(
                 "still has much to close.",
                 fix="Start the driver, or repeat the command to keep waiting; "
                 f"tallyweir status {name} shows which, and tallyweir resume {name} "
-                "cancels the drain.",
+                "calls the drain off.",
             )
         time.sleep(_POLL_S)
 

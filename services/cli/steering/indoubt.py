@@ -248,12 +248,11 @@ def _own(text: str, claims: HomeClaims) -> tuple[GlobalId, str]:
     if gid is None or gid.claim.installation != claims.installation:
         raise ConfigurationError(
             "INDOUBT_FOREIGN",
-            saw=f"{text} belongs to another home database; global ids of this one "
+            saw=f"{text} was not prepared for this home database; its global ids "
             f"begin with {claims.prefix}",
-            why="Only the home database that it was prepared for knows whether it is "
-            "decided.",
-            fix="Ask that home database's owner. `tallyweir indoubt list` shows the "
-            "branches of this one.",
+            why="Only the program that prepared it knows whether it is decided.",
+            fix="Check the id, or ask its owner. `tallyweir indoubt list` shows the "
+            "branches of this home database.",
         )
     pipeline = claims.pipeline_of(gid)
     if pipeline is None:

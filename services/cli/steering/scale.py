@@ -37,10 +37,10 @@ def scale(  # noqa: PLR0913 - its options
         int | None, typer.Option(help="Executors at most.")
     ] = None,
     min_batch: Annotated[
-        int | None, typer.Option(help="Least offsets that a full batch reads.")
+        int | None, typer.Option(help="Fewest offsets that a full batch reads.")
     ] = None,
     max_batch: Annotated[
-        int | None, typer.Option(help="Most offsets that a full batch reads.")
+        int | None, typer.Option(help="Offsets that a full batch reads, at most.")
     ] = None,
     off: Annotated[
         bool, typer.Option("--off", help="Turn scaling off and keep the present size.")

@@ -24,7 +24,7 @@ _UNCHANGED = "Nothing was changed (--dry-run)."
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     group = typer.Typer(
-        help="Take, list and drop snapshots of a pipeline between two batches.",
+        help="Take, list and drop snapshots of a pipeline's state.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )

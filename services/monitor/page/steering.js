@@ -45,7 +45,7 @@ function offsets(found) {
 }
 
 function snapshots(found, act) {
-  if (!found.length) return empty("No snapshots yet.");
+  if (!found.length) return empty("No snapshots.");
   return table(
     [[null, "name"], ["batch", "batch", true], ["watermark", "watermark"], [null, "taken"], [null, "by"], ["snapshot_size", "size", true], [null, "reason"], [null, ""]],
     found.map((one) => [

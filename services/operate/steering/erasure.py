@@ -78,5 +78,5 @@ def erasure_told(pipeline: str, erasure: Erasure) -> tuple[str, ...]:
             for topic, partition, offset in erasure.positions[:_POSITIONS_TOLD]
         ),
         *([f"  and {more} more; see the receipt"] if more > 0 else []),
-        "Kafka also has the dead letters and messages that the relay has sent.",
+        "Kafka also has what the relay sent of these events, also as dead letters.",
     )

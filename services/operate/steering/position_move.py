@@ -172,7 +172,7 @@ def _parse_offsets(texts: Sequence[str]) -> dict[TopicPartition, int]:
             raise ConfigurationError(
                 "RESET_TARGET",
                 saw=f"The offset is {text!r}.",
-                why="An offset needs its partition.",
+                why="It must name a topic, a partition and an offset.",
                 fix="Write it in the form flights:0=1200.",
             )
         targets[TopicPartition(topic, int(partition))] = int(offset)

@@ -66,7 +66,8 @@ def change_bounds(
             "SCALING_BOUNDS",
             saw="No bound is given.",
             why="Without a bound there is nothing to change.",
-            fix="Set --max-executors or --max-batch, or leave the pipeline unchanged.",
+            fix="Set a maximum of executors or of offsets, or leave the pipeline "
+            "unchanged.",
         )
     return steering.set_bounds(home, pipeline, wanted, dry_run=dry_run)
 
@@ -74,7 +75,7 @@ def change_bounds(
 def bounds_told(bounds: Bounds) -> str:
     """Report what is scaled, and how far."""
     if bounds == NOT_SCALED:
-        return "scaling is off; set --max-executors or --max-batch to turn it on"
+        return "scaling is off; a maximum of executors or of offsets turns it on"
     return (
         f"executors {_range_told(bounds.executors)}, "
         f"offsets of a batch {_range_told(bounds.batch_offsets)}"

@@ -26,7 +26,7 @@ def waiting_told(waiting: Waiting, *, closes_windows: bool) -> Iterator[str]:
     elif closes_windows:
         yield (
             f"The watermark moves from {waiting.watermark or 'unknown'} to {closing}: "
-            "after that, an event of a window that ends by then is late."
+            "if the pipeline goes on, an event of a window that ends by then is late."
         )
     else:
         yield "All of this keeps waiting."

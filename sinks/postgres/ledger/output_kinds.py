@@ -101,7 +101,8 @@ def kind_of(described: Mapping[str, Any]) -> OutputKind:
             "OUTPUT_KIND_UNKNOWN",
             saw=f"The ledger has an output {described.get('table')} of kind {name}; "
             f"this version knows {', '.join(sorted(KINDS))}.",
-            why="What is not known cannot be checked, moved or taken back.",
+            why="This version cannot check, move or take back rows of a kind that it "
+            "does not know.",
             fix="Use the version of Tallyweir that the pipeline's driver has.",
         )
     return KINDS[name]

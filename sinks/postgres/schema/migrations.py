@@ -150,7 +150,7 @@ def _check_may_migrate(
             "MIGRATION_NEEDED",
             saw=f"Schema {schema} of database {database} lacks {', '.join(missing)}, "
             f"and role {role} may not change it.",
-            why="This version needs the tables that these migrations create.",
+            why="This version needs what these migrations create or change.",
             fix="Run tallyweir migrate --roles with the connection strings of the "
             "schema's owner, then run this again.",
         )

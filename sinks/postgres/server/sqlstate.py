@@ -77,7 +77,7 @@ def translate(error: psycopg.Error, *, doing: str) -> TallyweirError:
             return ConfigurationError(
                 code,
                 saw=saw,
-                why="The pipeline cannot run until this is corrected.",
+                why="This cannot be done until it is corrected.",
                 fix=fix,
             )
     if (told := _of_words(state, saw, message)) is not None:

@@ -124,8 +124,8 @@ def end_drain(
         if act.epoch != epoch + 1 or read_drain(connection, pipeline) != asked:
             raise FencedError(
                 "FENCED",
-                saw=f"Epoch {epoch} has ended a drain that was cancelled, or epoch "
-                f"{act.epoch - 1} has claimed since.",
+                saw=f"Epoch {epoch} may not end its drain: the drain was called off, "
+                f"or epoch {act.epoch - 1} has claimed since.",
                 why="The driver that claimed may have read more.",
                 fix="Nothing to do: if the drain is still requested, the next driver "
                 "ends it.",
@@ -160,7 +160,7 @@ def _joined(pipeline: str, lasting: Drain, *, closes_windows: bool) -> Drain:
         "DRAINED_OTHERWISE",
         saw=f"Pipeline {pipeline} is {lasting.told()}. That drain {does} windows.",
         why="A pipeline cannot be drained in both ways at once.",
-        fix=f"Run tallyweir resume {pipeline} to cancel the drain, then ask again.",
+        fix=f"Run tallyweir resume {pipeline} to call the drain off, then ask again.",
     )
 
 

@@ -242,7 +242,7 @@ def _check_fit(
         raise ConfigurationError(
             "FORK_NAME",
             saw=f"{new!r} is not a valid pipeline name.",
-            why="A pipeline file would refuse that name.",
+            why="Tallyweir would refuse a pipeline file with that name.",
             fix="Use lower-case letters, digits, - and _, starting with a letter, at "
             "most 40 characters.",
         )

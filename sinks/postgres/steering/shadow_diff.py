@@ -138,8 +138,8 @@ def _compare(
         bound, keys = sql.SQL("true"), ()
         if values["apart"]:
             note = (
-                "rows of functions are compared only at equal positions, and one "
-                "pipeline has read more"
+                "rows of functions are compared as they are, although one pipeline "
+                "has read more"
             )
     if not set(keys) <= set(columns):
         return OutputDiff(table=output.table, shadow=shadow, note="the groups differ")

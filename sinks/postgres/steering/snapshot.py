@@ -173,8 +173,8 @@ def check_at_home(pipeline: AuditedPipeline) -> None:
             "NOT_AT_HOME",
             saw=f"Pipeline {pipeline.name} writes {', '.join(away)} in another "
             "database.",
-            why="A restore is one transaction of the home database and reaches no "
-            "other.",
+            why="Snapshots, restores and offsets accept-topic each use one transaction "
+            "of the home database, which reaches no other.",
             fix="Restore all of its databases from their backups to one moment, and "
             f"run tallyweir repair {pipeline.name}.",
         )

@@ -148,8 +148,8 @@ def _check_read_as_far(
             "SWITCH_BEHIND",
             saw=f"{shadowing} has read less than {front}: {', '.join(behind)} offsets.",
             why="Readers would see fewer events than before.",
-            fix=f"Let it catch up. tallyweir pause {front} stops the other pipeline "
-            "meanwhile and does not prevent the switch.",
+            fix=f"Let it catch up. tallyweir pause {front} keeps the other pipeline "
+            "from publishing meanwhile and does not prevent the switch.",
         )
 
 

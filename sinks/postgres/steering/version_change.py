@@ -251,9 +251,9 @@ def _check_other(
         return
     raise ConfigurationError(
         "VERSION_IN_FORCE",
-        saw=f"The file is the same as version {in_force.version} of {pipeline}, which "
-        "is in force.",
-        why="The update would change nothing.",
+        saw=f"Version {in_force.version} of {pipeline}, which is in force, is already "
+        "the same.",
+        why="Nothing would change.",
         fix="Nothing to do; a running driver continues.",
     )
 

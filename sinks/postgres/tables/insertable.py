@@ -52,8 +52,8 @@ def check_insertable(connection: _Connection, table: str, *, is_updated: bool) -
         raise ConfigurationError(
             "TABLE_HAS_RULE",
             saw=f"Table {table} has the {what}.",
-            why="The rule replaces what the pipeline writes, so the pipeline could "
-            "not know which rows are in the table.",
+            why="It replaces what the pipeline writes, so the pipeline could not know "
+            "which rows are in the table.",
             fix="Drop it, or name another table. A BEFORE INSERT trigger may change "
             "rows, refuse them, or skip them.",
         )

@@ -176,7 +176,7 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
                 ),
             )
         )
-    why = "The driver does not read events again that it published before the update."
+    why = "For this output, the driver does not reread events from before the update."
     if kind_of(output).has_windows:
         why += " Windows that have begun count from the update on."
     return Reckoning(
@@ -184,7 +184,7 @@ def _added(output: Mapping[str, Any], holdings: Holdings) -> Reckoning:
             Finding(
                 verdict=PlanVerdict.COMPATIBLE,
                 subject=subject,
-                saw=f"The pipeline now writes table {table}.",
+                saw=f"The new version writes table {table}.",
                 why="The driver creates it when it starts."
                 if not there.columns
                 else "The table exists.",

@@ -73,7 +73,7 @@ def compare_keyed(
             subject=f"output {table}",
             state=f"state {name}",
             fate=PlannedFate.LOST if name in former else PlannedFate.STARTS_EMPTY,
-            why="No function reads it now."
+            why="No function of the new version reads it."
             if name in former
             else "No event before the update stored anything in it.",
         )

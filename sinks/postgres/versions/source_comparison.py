@@ -90,7 +90,7 @@ def reckon_ids(
             None,
             _ids(
                 PlannedFate.STARTS_EMPTY,
-                "The pipeline now remembers IDs.",
+                "The new version remembers IDs.",
                 "IDs of earlier events are unknown, so repeats of those events count.",
             ),
         )

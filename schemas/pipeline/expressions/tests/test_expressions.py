@@ -123,7 +123,7 @@ def test_no_time_is_computed_of_literals_alone(text: str) -> None:
         ("max(a) > 1", "PIPELINE_FUNCTION_REFUSED", "aggregates many events"),
         ("any(a)", "PIPELINE_FUNCTION_REFUSED", "aggregates many events"),
         ("mean(a) > 1", "PIPELINE_FUNCTION_REFUSED", "aggregates many events"),
-        ("row_number() = 1", "PIPELINE_FUNCTION_REFUSED", "aggregates many events"),
+        ("row_number() = 1", "PIPELINE_FUNCTION_REFUSED", "reads many events"),
         ("explode(a) = 1", "PIPELINE_FUNCTION_REFUSED", "several rows"),
         ("raise_error('x')", "PIPELINE_FUNCTION_REFUSED", "fails on purpose"),
         ("f OVER (PARTITION BY b) = 1", "PIPELINE_EXPRESSION", "window function"),

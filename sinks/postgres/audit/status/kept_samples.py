@@ -80,7 +80,7 @@ def read_samples(
         raise ConfigurationError(
             "STEP_UNKNOWN",
             saw=f"No step is called {step[:40]!r}.",
-            why="Only these steps have samples.",
+            why="Samples are kept of the steps of the job graph only.",
             fix=f"Name one of {', '.join(_ORDER)}.",
         )
     with snapshot(connection, doing="reading a pipeline's samples"):

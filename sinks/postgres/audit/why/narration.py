@@ -54,8 +54,8 @@ def narrate(explanation: Explanation, read_payload: PayloadReader) -> Iterator[s
         yield told if rows == 1 else f"{told} Its row appears {rows} times."
     if explanation.guarantee is Guarantee.AT_LEAST_ONCE:
         yield (
-            "The pipeline writes at_least_once: rows stay that a batch wrote before "
-            "it was repeated or given up, and no IDs are remembered."
+            "The pipeline writes at_least_once: rows that a batch wrote before "
+            "it was run again or given up stay, and no IDs are remembered."
         )
     for number, hit in enumerate(explanation.catalog_hits):
         yield _tell_hit(hit, is_first=number == 0)
@@ -115,7 +115,10 @@ def narrate_unknown(
             "this event may be among them."
         )
     if unread is None:
-        yield "Kafka did not answer, so unread records could not be searched."
+        yield (
+            "Kafka did not answer, so it is unknown whether records are still unread; "
+            "the event may be among them."
+        )
     elif waiting := {place: n for place, n in unread.items() if n > 0}:
         places = ", ".join(f"{n} on {place}" for place, n in sorted(waiting.items()))
         yield f"The pipeline has yet to read {places}; the event may be among them."
