@@ -70,7 +70,7 @@ def test_an_unknown_pipeline_names_the_known_ones(
 ) -> None:
     """A typo is answered with what could have been meant."""
     assert scenario.sequence == 3
-    with pytest.raises(ConfigurationError, match=r"PIPELINE_UNKNOWN.*it knows depart"):
+    with pytest.raises(ConfigurationError, match=r"PIPELINE_UNKNOWN.*it has depart"):
         verify(connection, "departure")
 
 

@@ -171,7 +171,7 @@ def test_an_output_whose_condition_left_a_copy_out_is_told(
     )
     assert "was committed to departures in batch 1" in told
     assert "large has no row of the copy at orders[0] offset 0" in told
-    assert "meets its condition: seats > 300." in told
+    assert "meet its condition: seats > 300." in told
 
 
 def test_an_event_of_windows_only_is_told_by_its_batch_and_its_time(

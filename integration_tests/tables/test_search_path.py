@@ -39,7 +39,7 @@ def test_a_table_that_was_made_in_the_ledgers_schema_is_not_passed_over(
     """As the login's search path made it; after the fix its constraints hold."""
     execute(home_dsn, f"CREATE TABLE tallyweir.numbers ({_COLUMNS})")
     error = _refused(home_dsn)
-    assert "table tallyweir.numbers;" in error.saw
+    assert "table tallyweir.numbers exists;" in error.saw
     assert "means public.numbers, which does not exist" in error.saw
     assert [(None,)] == query(home_dsn, "SELECT to_regclass('public.numbers')")
     assert "ALTER TABLE tallyweir.numbers SET SCHEMA public" in error.fix
@@ -57,7 +57,7 @@ def test_an_installation_that_has_both_is_told_at_its_next_start(home_dsn: str) 
 def test_a_table_of_another_schema_is_meant_or_not(home_dsn: str) -> None:
     """The schema in the file decides; a table that is written already is the one."""
     execute(home_dsn, "CREATE SCHEMA app", f"CREATE TABLE app.numbers ({_COLUMNS})")
-    assert "table app.numbers;" in _refused(home_dsn).saw
+    assert "table app.numbers exists;" in _refused(home_dsn).saw
     _start(home_dsn, "app.numbers")
     execute(home_dsn, f"CREATE TABLE public.numbers ({_COLUMNS})")
     _start(home_dsn)
@@ -76,7 +76,7 @@ def test_a_table_that_a_login_finds_before_that_of_public_is_told(
     with psycopg.connect(home_dsn, autocommit=True) as connection:
         name = connection.info.dbname
         connection.execute(f'ALTER DATABASE "{name}" SET search_path = app, public')
-        assert "table app.numbers;" in _refused(home_dsn).saw
+        assert "table app.numbers exists;" in _refused(home_dsn).saw
         connection.execute(f'ALTER DATABASE "{name}" SET search_path = public, app')
     _start(home_dsn)
 
@@ -94,7 +94,7 @@ def test_a_lookup_table_is_not_taken_from_another_schema(home_dsn: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         read_lookup_table(home_dsn, "rates", {"code": "code"})
     assert "TABLE_ELSEWHERE" == raised.value.code
-    assert "table tallyweir.rates;" in raised.value.saw
+    assert "table tallyweir.rates exists;" in raised.value.saw
 
 
 def test_a_login_whose_path_leads_to_the_ledger_is_named(home_dsn: str) -> None:

@@ -235,6 +235,6 @@ def test_of_two_pipelines_that_shared_a_table_before_the_older_one_keeps_it(
         )
     migrate(home_dsn)
     error = _refused(home_dsn, _appends("younger", "public.numbers"))
-    assert "Pipeline younger is to write" in error.saw
+    assert "Pipeline younger is configured to write" in error.saw
     assert "belongs to pipeline older" in error.saw
     PostgresDriver(dsn=home_dsn, layout=_appends("older", "numbers"))

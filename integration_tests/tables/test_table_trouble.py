@@ -315,7 +315,7 @@ def test_a_table_that_takes_no_row_of_a_batch_stops_the_driver(home_dsn: str) ->
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     with pytest.raises(ConfigurationError, match="TABLE_SKIPS_ROWS") as raised:
         driver.append([(n, "n") for n in range(100)])
-    assert "Table numbers took 100 rows less" in raised.value.saw
+    assert "Table numbers silently skipped 100 rows" in raised.value.saw
     assert query(home_dsn, "SELECT FROM public.elsewhere") == []
     # Of fewer rows each may be one that the trigger is about.
     with pytest.raises(RowsRejectedError) as rejected:
@@ -383,7 +383,7 @@ def test_a_result_of_a_function_may_not_be_skipped(home_dsn: str) -> None:
     with pytest.raises(TallyweirError) as raised:
         driver.publish(plan, tally)
     assert raised.value.code == "TABLE_SKIPS_ROWS"
-    assert "Table totals took 1 rows less" in raised.value.saw
+    assert "Table totals silently skipped 1 rows" in raised.value.saw
 
 
 def _keyed() -> PipelineLayout:
