@@ -1,7 +1,7 @@
 """``test --matrix``: the same tests on all supported Pythons, Postgres and Kafkas.
 
 A cell is one version of each. Not every three of them meet, but every two do.
-Another Python runs a copy of the files that git knows, in an environment of its own.
+Another Python runs a copy of the source tree, in an environment of its own.
 Servers of other versions come from Maven, as ``matrix-jars.lock`` lists them. Both stay
 in the state directory for the next run.
 """
@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tallyweir.services.dev.tree_copy import copy_tree
 from tallyweir.services.local.embedded.jars import (
     BROKER_CLASSPATH_VARIABLE,
     MATRIX_JAR_LOCK,
@@ -136,11 +137,7 @@ def _checkout(version: str) -> Path:
             old.unlink()
         elif old.name != ".venv":
             shutil.rmtree(old)
-    listed = ["git", "ls-files", "-z"]
-    names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
-    for name in names.stdout.rstrip("\0").split("\0"):
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, copy / name)
+    copy_tree(ROOT, copy)
     set_up = copy / "services/local/embedded/virtual_environment.py"
     if not _succeeds([python, "-I", str(set_up)]):
         raise MissingError(f"could not install the libraries of Python {version}")

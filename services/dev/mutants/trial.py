@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tallyweir.services.dev.mutants.mutant import Mutant
+from tallyweir.services.dev.tree_copy import copy_tree
 
 #: Exit codes of pytest.
 _PASSED, _FAILED = 0, 1
@@ -118,28 +119,14 @@ def _end_of(output: str) -> str:
 
 @contextmanager
 def _copied_trees(root: Path, copies: int) -> Iterator[list[Path]]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],  # noqa: S607
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    files = [
-        name
-        for name in filter(None, listed.stdout.split("\0"))
-        if (root / name).is_symlink() or (root / name).is_file()
-    ]
     with tempfile.TemporaryDirectory(prefix="tallyweir-mutants-") as temporary:
         trees = [Path(temporary) / str(number) for number in range(copies)]
         first, *others = trees
-        for name in files:
-            (first / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(root / name, first / name, follow_symlinks=False)
+        names = copy_tree(root, first)
         (first / ".venv").symlink_to(root / ".venv")
         # A changed file may have the old one's size and second; its hash tells.
         hashed = ("-q", "--invalidation-mode", "checked-hash")
-        packages = sorted({name.split("/")[0] for name in files if "/" in name})
+        packages = sorted({name.split("/")[0] for name in names if "/" in name})
         compiling = [sys.executable, "-m", "compileall", *hashed, *packages]
         subprocess.run(compiling, cwd=first, check=True)
         for other in others:
