@@ -44,24 +44,16 @@ def fetch_wheels(directory: Path, locks: tuple[str, ...]) -> None:
     machine = platform.machine()
     tags = [f"--platform={glibc}_{machine}" for glibc in _GLIBC]
     for lock in locks:
-        done = subprocess.run(
-            [
-                *(sys.executable, "-I", "-m", "pip", "download"),
-                *("--disable-pip-version-check", "--no-input", "--progress-bar=off"),
-                *("--require-hashes", "--no-deps", "--no-build-isolation"),
-                *(f"--python-version={PYTHON_VERSION}", "--implementation=cp", *tags),
-                *("-d", str(directory), "-r", str(ROOT / lock)),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
+        failure = _failure_of_pip(
+            "download",
+            *("--require-hashes", f"--python-version={PYTHON_VERSION}"),
+            *("--implementation=cp", *tags),
+            *("-d", str(directory), "-r", str(ROOT / lock)),
         )
-        if done.returncode != 0:
-            tail = "\n".join(done.stdout.strip().splitlines()[-_OUTPUT_LINES_SHOWN:])
+        if failure is not None:
             raise RetryableError(
                 "WHEELS_NOT_FETCHED",
-                saw=f"pip did not fetch all packages of {lock}:\n{tail}",
+                saw=f"pip did not fetch all packages of {lock}:\n{failure}",
                 why="The image holds exactly the packages of its lock.",
                 fix="Check that pip can reach a package index, then start again.",
             )
@@ -82,24 +74,31 @@ def build_wheel(directory: Path) -> Path:
     """
     install(DEVELOPMENT_LOCK)
     shutil.rmtree(directory, ignore_errors=True)
+    failure = _failure_of_pip("wheel", str(ROOT), "-w", str(directory))
+    if failure is not None:
+        raise ConfigurationError(
+            "WHEEL_NOT_BUILT",
+            saw=f"pip did not build the wheel:\n{failure}",
+            why="The images contain what the wheel installs.",
+            fix="Correct what the last lines name in pyproject.toml.",
+        )
+    (wheel,) = directory.glob("*.whl")
+    return wheel
+
+
+def _failure_of_pip(command: str, *arguments: str) -> str | None:
+    """Run pip; return the last lines of its output if it fails."""
     done = subprocess.run(
         [
-            *(sys.executable, "-I", "-m", "pip", "wheel", str(ROOT)),
+            *(sys.executable, "-I", "-m", "pip", command),
             *("--disable-pip-version-check", "--no-input", "--progress-bar=off"),
-            *("--no-deps", "--no-build-isolation", "-w", str(directory)),
+            *("--no-deps", "--no-build-isolation", *arguments),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-    if done.returncode != 0:
-        tail = "\n".join(done.stdout.strip().splitlines()[-_OUTPUT_LINES_SHOWN:])
-        raise ConfigurationError(
-            "WHEEL_NOT_BUILT",
-            saw=f"pip did not build the wheel:\n{tail}",
-            why="The images contain what the wheel installs.",
-            fix="Correct what the last lines name in pyproject.toml.",
-        )
-    (wheel,) = directory.glob("*.whl")
-    return wheel
+    if done.returncode == 0:
+        return None
+    return "\n".join(done.stdout.strip().splitlines()[-_OUTPUT_LINES_SHOWN:])
