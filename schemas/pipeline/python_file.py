@@ -45,7 +45,8 @@ def load_python_pipeline(path: Path) -> tuple[Pipeline, tuple[ModuleType, ...]]:
         imported from its own folder.
 
     Raises:
-        ConfigurationError: ``PIPELINE_CODE_FAILED``: the file raised an error;
+        ConfigurationError: ``PIPELINE_CODE_FAILED``: the file raised an error, or a
+            value has a type that cannot be checked;
             ``PIPELINE_NOT_DEFINED``: it has no ``pipeline``.
         PipelineError: A part of the pipeline is wrong; the error names all of them.
         ContractError: A contract of the pipeline is wrong.
@@ -116,10 +117,13 @@ def _check_contracts(pipeline: Pipeline, path: Path, gathered: Gathered) -> None
             raise
         found = contract_problems(error)
         gathered.add((one.under("source", "schema") for one in found), "Pipeline")
-    except Exception:
-        # A wrong part may have any type.
-        if is_right:
+    except Exception as error:
+        # A wrong part, or a value of a right one, may have any type.
+        if not is_right:
+            return
+        if isinstance(error, TallyweirError):
             raise
+        raise _code_failed(path, error) from error
 
 
 def _run(path: Path) -> ModuleType:
@@ -140,13 +144,17 @@ def _run(path: Path) -> ModuleType:
     except TallyweirError:
         raise
     except (Exception, SystemExit) as error:
-        raise ConfigurationError(
-            "PIPELINE_CODE_FAILED",
-            saw=f"{path.name} failed: {describe_failure(error, quote_message=True)}.",
-            why="Tallyweir runs the file to get the pipeline.",
-            fix="Correct the file; python FILE runs it alone.",
-        ) from error
+        raise _code_failed(path, error) from error
     return module
+
+
+def _code_failed(path: Path, error: BaseException) -> ConfigurationError:
+    return ConfigurationError(
+        "PIPELINE_CODE_FAILED",
+        saw=f"{path.name} failed: {describe_failure(error, quote_message=True)}.",
+        why="Tallyweir runs the file to get the pipeline.",
+        fix="Correct the file; python FILE runs it alone.",
+    )
 
 
 def _modules_beside(path: Path, known: set[str]) -> list[ModuleType]:

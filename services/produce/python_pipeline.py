@@ -34,23 +34,13 @@ def describe_python_pipeline(path: Path) -> Mapping[str, Any]:
 
 @lru_cache
 def _describe(path: Path, _changed_ns: int) -> Mapping[str, Any]:
-    # They take time to load.
-    from tallyweir.schemas.pipeline import HeaderId, load_pipeline  # noqa: PLC0415
-    from tallyweir.schemas.pipeline.functions.user_code import (  # noqa: PLC0415
-        describe_failure,
-    )
+    from tallyweir.schemas.pipeline import HeaderId, load_pipeline  # noqa: PLC0415 - takes time
 
     try:
         with redirect_stdout(io.StringIO()):
             pipeline = load_pipeline(path)
-    except Exception as error:
-        is_told = isinstance(error, TallyweirError | ContractError)
-        lines = (
-            describe_error(error)
-            if is_told
-            else [describe_failure(error, quote_message=True)]
-        )
-        told = " ".join(" ".join(lines).split())
+    except (TallyweirError, ContractError) as error:
+        told = " ".join(" ".join(describe_error(error)).split())
         raise ConfigurationError(
             "PIPELINE_FILE_UNREADABLE",
             saw=f"{path}: {told}.",

@@ -210,3 +210,12 @@ def test_a_contract_is_told_of_beside_the_parts(tmp_path: Path) -> None:
     with pytest.raises(PipelineError) as raised:
         load_pipeline(_write(tmp_path, text))
     assert ("Pipeline.source.schema",) * 2 == raised.value.places[-2:]
+
+
+def test_a_value_of_a_type_that_nothing_checks_is_told_like_a_failure(
+    tmp_path: Path,
+) -> None:
+    """It has a code, and no stack trace of ours ends a driver or a command."""
+    text = _FILE.replace('schema="page_view.v1"', 'schema=("page_view.v1", 5)')
+    with pytest.raises(ConfigurationError, match="PIPELINE_CODE_FAILED"):
+        load_pipeline(_write(tmp_path, text))
