@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import psycopg
@@ -145,8 +146,14 @@ _DEATHS = [
 ]
 
 
+@pytest.mark.parametrize(
+    "deaths", [_DEATHS[2:7:2], pytest.param(_DEATHS, marks=pytest.mark.long)], ids=len
+)
 def test_drivers_that_die_while_they_drain_leave_the_rest_to_the_next(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path,
+    kafka_bootstrap: str,
+    empty_dsn: str,
+    deaths: Sequence[tuple[str, int]],
 ) -> None:
     """Asked for while none is there, the timer fires once, and nothing is read."""
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
@@ -158,7 +165,7 @@ def test_drivers_that_die_while_they_drain_leave_the_rest_to_the_next(
         steering.drain(home, request, closes_windows=True)
     world.topic.send(numbered(world, 60, 40))
     alarms = "SELECT count(*) FROM totals WHERE what = 'silent'"
-    for death, fired in _DEATHS:
+    for death, fired in deaths:
         assert _state(world) is PipelineState.DRAINING
         with world.driver(fault=f"{death}:1:SIGKILL") as driver:
             assert driver.wait() == -signal.SIGKILL, driver.text

@@ -21,6 +21,9 @@ _FOUND_LATE = (
     "histories are not compared at the start",
 )
 
+#: The world with the most states. Other worlds have each of its faults by itself.
+_LONGEST = ("home restored under two drivers",)
+
 
 @pytest.mark.parametrize("world", SMALL, ids=lambda world: world.name)
 def test_no_state_of_a_small_world_breaks_a_rule(world: World) -> None:
@@ -34,7 +37,15 @@ def test_no_state_of_a_small_world_breaks_a_rule(world: World) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("world", LARGE, ids=lambda world: world.name)
+@pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param(world, marks=pytest.mark.long, id=world.name)
+        if world.name in _LONGEST
+        else pytest.param(world, id=world.name)
+        for world in LARGE
+    ],
+)
 def test_no_state_of_a_large_world_breaks_a_rule(world: World) -> None:
     """The same, where faults of several kinds meet."""
     found = explore(world)

@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 #: The same for every change; with others by the variable below.
 _SEED = "972506537"
-_EXPRESSIONS = 400
 _ROWS = 260
 
 
@@ -43,12 +42,15 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Any:  # noqa: ANN401 - 
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "expressions", [150, pytest.param(400, marks=pytest.mark.long)]
+)
 def test_every_expression_is_exact_or_has_failed_for_the_reason_that_is_told(
-    tmp_path: Path,
+    tmp_path: Path, expressions: int
 ) -> None:
     """By chance, over all types, against exact evaluation outside Spark."""
     seed = os.environ.get("TALLYWEIR_EXPRESSIONS_SEED", _SEED)
-    counts = str(_EXPRESSIONS), str(_ROWS)
+    counts = str(expressions), str(_ROWS)
     run = _run("compared_expressions", str(tmp_path), seed, *counts)
     print(run.stdout)  # noqa: T201 - the seed
     assert run.returncode == 0, run.stdout
