@@ -19,8 +19,7 @@ from tallyweir.spark_jobs.driver.dead_told import ALL_DIED, dead_told
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.engine.kept_memory import keep_freed_memory
 from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
-from tallyweir.spark_jobs.engine.spark_log import configure_spark_logging
-from tallyweir.spark_jobs.engine.stop_signals import stop_on_signals
+from tallyweir.spark_jobs.engine.program import configure_spark_logging, stop_on_signals
 
 _DONE = 0
 

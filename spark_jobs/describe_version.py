@@ -17,7 +17,7 @@ from tallyweir.sinks.postgres.versions.version_claim import describe_layout
 from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
-from tallyweir.spark_jobs.engine.spark_log import configure_spark_logging
+from tallyweir.spark_jobs.engine.program import configure_spark_logging
 
 
 def describe_version(pipeline_file: Path) -> dict[str, Any]:

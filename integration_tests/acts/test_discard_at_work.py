@@ -31,7 +31,7 @@ from integration_tests.harness.postgres_driver import (
 from integration_tests.harness.steered_world import SteeredWorld
 from integration_tests.harness.whole_database import read_database
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from tallyweir.sinks.postgres.ledger.registration import register_pipeline
+from tallyweir.sinks.postgres.ledger.epoch_claims import register_pipeline
 from tallyweir.sinks.postgres.publish.home import PostgresHome
 from tallyweir.sinks.postgres.records.relay_feed import DEAD_LETTERS, RelayFeed
 from tallyweir.sinks.postgres.server.connection import connect
@@ -40,7 +40,7 @@ from tallyweir.sinks.protocol.errors import (
     FatalError,
     RetryableError,
 )
-from tallyweir.spark_jobs.batches.fence_watch import FenceWatch
+from tallyweir.spark_jobs.batches.bridge import FenceWatch
 
 Connection = psycopg.Connection[TupleRow]
 

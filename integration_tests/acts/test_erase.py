@@ -25,7 +25,7 @@ from integration_tests.ledger_scenario import (
     fake_fingerprint,
 )
 from tallyweir.sinks.postgres.audit import explain, narrate, verify
-from tallyweir.sinks.postgres.catalog.erased import read_tombstones
+from tallyweir.sinks.postgres.catalog.catalog_reader import read_tombstones
 from tallyweir.sinks.protocol.errors import ConfigurationError, FencedError
 from tallyweir.sinks.protocol.offsets import TopicPartition
 

@@ -19,7 +19,7 @@ from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from tallyweir.schemas.codec import encode
 from tallyweir.schemas.contract import load_contract
-from tallyweir.services.kafka.topic_positions import read_positions
+from tallyweir.services.kafka.topic_log import read_positions
 from tallyweir.services.monitor.tokens import PAGE_TOKENS, Role, make_token
 from tallyweir.services.process.hashed_secrets import add_secret
 from tallyweir.sinks.protocol.offsets import TopicPartition

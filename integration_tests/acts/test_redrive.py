@@ -19,8 +19,8 @@ from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from tallyweir.services.operate.redrive.redriver import RedriveReport, redrive
 from tallyweir.sinks.faultpoints import RedrivePoint, Side, arm, disarm_all
 from tallyweir.sinks.postgres import audit
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.steering import (
     RecordPosition,
     RedriveSelection,

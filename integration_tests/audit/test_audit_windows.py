@@ -21,8 +21,8 @@ from integration_tests.ledger_scenario import check_of, failed
 from tallyweir.sinks.postgres.audit import Verdict, WindowStatus, read_status, verify
 from tallyweir.sinks.postgres.outputs.append_table import AppendTable
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import HOME
 
 Connection = psycopg.Connection[TupleRow]
 

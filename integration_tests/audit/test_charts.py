@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from tallyweir.sinks.postgres import audit
 from tallyweir.sinks.postgres.server.naming import application_name
-from tallyweir.sinks.protocol.ages import bucket_of
+from tallyweir.sinks.protocol.measures import age_bucket
 
 _SLOT_S, _SLOTS = 10, 180
 
@@ -28,7 +28,7 @@ def recent(
         "UPDATE tallyweir.batch SET planned_at = published_at - interval '3 s', "
         "staged_at = published_at - interval '1 s'"
     )
-    ages = {bucket_of(0.2): 90, bucket_of(4.0): 9, bucket_of(60.0): 1}
+    ages = {age_bucket(0.2): 90, age_bucket(4.0): 9, age_bucket(60.0): 1}
     measures = {"ages": ages, "ids": {"asked": 200, "looked_up": 8, "met": 6}}
     for sequence in (1, 2):
         connection.execute(

@@ -19,7 +19,7 @@ from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from tallyweir.services.kafka.topic_positions import read_positions
+from tallyweir.services.kafka.topic_log import read_positions
 from tallyweir.services.monitor.gauge_keeper import GaugeKeeper
 from tallyweir.services.monitor.home_reader import HomeReader
 from tallyweir.sinks.postgres.records.pipeline_gauges import (
@@ -27,7 +27,7 @@ from tallyweir.sinks.postgres.records.pipeline_gauges import (
     read_gauges,
     read_newest_gauges,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _DAY_S = 86_400

@@ -26,8 +26,8 @@ from integration_tests.harness.postgres_driver import (
 from tallyweir.sinks.faultpoints import FaultPoint, Side
 from tallyweir.sinks.postgres.outputs.append_table import AppendTable
 from tallyweir.sinks.postgres.publish.home import PostgresHome
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import HOME
 
 _LAYOUT = layout_of(
     AppendTable(

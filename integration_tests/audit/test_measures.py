@@ -28,8 +28,7 @@ from integration_tests.harness.transforming_pipeline import (
 from tallyweir.sinks.postgres.audit import read_reported
 from tallyweir.sinks.postgres.publish import publish_transaction
 from tallyweir.sinks.postgres.server.connection import connect
-from tallyweir.sinks.protocol.ages import bucket_of, middle_s
-from tallyweir.sinks.protocol.measures import Measures
+from tallyweir.sinks.protocol.measures import Measures, age_bucket, middle_age_s
 
 _DEDUPLICATED = (
     PIPELINE
@@ -208,11 +207,11 @@ def test_ages_are_those_right_before_the_commit(home_dsn: str) -> None:
     planned = driver.home.read_clock_us() - 5_000_000
     plan = replace(driver.plan(1), planned_at_us=planned)
     staged = driver.stage(plan, {"output_0": driver.positioned(plan, [(1,)])})
-    tally = replace(staged, measures=Measures(ages={bucket_of(1.0): 3}))
+    tally = replace(staged, measures=Measures(ages={age_bucket(1.0): 3}))
     driver.publish(plan, tally)
     ((ages,),) = query(
         home_dsn, "SELECT measures -> 'ages' FROM tallyweir.batch_measures"
     )
     ((bucket, events),) = ages.items()
     assert events == 3
-    assert 5.4 < middle_s(int(bucket)) < 60
+    assert 5.4 < middle_age_s(int(bucket)) < 60

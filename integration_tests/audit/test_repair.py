@@ -35,9 +35,9 @@ from tallyweir.sinks.faultpoints import FaultPoint, Side
 from tallyweir.sinks.postgres.audit import repair
 from tallyweir.sinks.postgres.ledger.audited_pipeline import AuditedPipeline
 from tallyweir.sinks.postgres.outputs.append_table import AppendTable
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import Column
 from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.tables.foreign_code import keep_tables
 from tallyweir.sinks.protocol.errors import FatalError, RetryableError
 

@@ -35,11 +35,14 @@ from tallyweir.sinks.postgres.outputs.window_aggregates import (
     AggregateFunction,
     WindowAggregate,
 )
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import SessionWindows, fixed_windows
+from tallyweir.sinks.postgres.outputs.window_columns import (
+    LatePolicy,
+    SessionWindows,
+    fixed_windows,
+)
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 Connection = psycopg.Connection[TupleRow]

@@ -23,9 +23,13 @@ from integration_tests.containers.traffic import Promises
 from tallyweir.schemas.codec import EventRecord, decode
 from tallyweir.schemas.contract import load_contract, versions_of
 from tallyweir.schemas.errors import DecodeError
-from tallyweir.services.dev.chaos.check_branches import check_branches
-from tallyweir.services.dev.chaos.check_ledger import Witnesses, check_ledger
-from tallyweir.services.dev.chaos.check_records import Sent, check_records
+from tallyweir.services.dev.chaos.invariants import (
+    Sent,
+    Witnesses,
+    check_branches,
+    check_ledger,
+    check_records,
+)
 from tallyweir.services.dev.chaos.observed_run import (
     Connections,
     ResultRow,

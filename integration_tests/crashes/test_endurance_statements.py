@@ -23,14 +23,14 @@ from tallyweir.services.dev.bench.catalog.lent_ids import (
     read_buckets,
     take_back,
 )
-from tallyweir.services.dev.bench.soak.row_parts import RowParts
+from tallyweir.services.dev.bench.soak.soak_world import RowParts
 from tallyweir.services.dev.bench.world.bench_world import BenchPipeline
 from tallyweir.sinks.postgres.catalog import catalog_merge
-from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.catalog.catalog_reader import PostgresRunSource
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.protocol.errors import FatalError
-from tallyweir.sinks.seen_ids import bucket_merge
+from tallyweir.sinks.seen_ids import chunk
 from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
 from tallyweir.sinks.seen_ids.tests.catalog import Never
 
@@ -41,7 +41,7 @@ _BORROWER = "borrower"
 def world(home_dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FiledIds:
     """A pipeline that files IDs, and whose closed buckets are merged at once."""
     monkeypatch.setattr(catalog_merge, "_MARGIN_BATCHES", 0)
-    monkeypatch.setattr(bucket_merge, "CHUNK_IDS", 64)
+    monkeypatch.setattr(chunk, "CHUNK_IDS", 64)
     return FiledIds(dsn=home_dsn, directory=tmp_path)
 
 

@@ -13,8 +13,8 @@ from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from tallyweir.sinks.postgres.records import driver_log
 from tallyweir.sinks.postgres.records.driver_log import DriverLog, read_driver_log
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import HOME
 
 
 def _keep(dsn: str, *lines: Mapping[str, object]) -> None:

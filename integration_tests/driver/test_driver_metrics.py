@@ -12,8 +12,7 @@ from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.metrics_client import free_port, get
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.relayed_home import wait_for
-from tallyweir.services.relay.relay_metrics import RelayMetrics
-from tallyweir.services.relay.service import RelayService
+from tallyweir.services.relay.service import RelayMetrics, RelayService
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

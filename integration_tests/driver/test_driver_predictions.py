@@ -16,7 +16,7 @@ from tallyweir.schemas.codec import encode
 from tallyweir.schemas.contract import load_contract
 from tallyweir.schemas.pipeline import load_pipeline
 from tallyweir.services.local.datasets.flights import read_flights
-from tallyweir.spark_jobs.frame.model_file import read_model
+from tallyweir.spark_jobs.frame.predictor import read_model
 from tallyweir.spark_jobs.frame.tests.small_models import write_choosing
 
 _EXAMPLE = Path(train.__file__).parent

@@ -31,7 +31,7 @@ from integration_tests.harness.watched_driver import WatchedDriver
 from integration_tests.harness.written_topic import WrittenTopic
 from tallyweir.schemas.codec import encode
 from tallyweir.services.relay.offset_mirror import advisory_group
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 from integration_tests.harness.driver_world import PIPELINE, DriverWorld
 from integration_tests.harness.readings import READING
 from integration_tests.harness.watched_driver import WatchedDriver
-from tallyweir.services.local.embedded.daemon import free_port
+from tallyweir.services.local.embedded.embedded_server import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -18,7 +18,7 @@ from tallyweir.schemas.errors import ContractError
 from tallyweir.schemas.event_contracts import load_event_contracts
 from tallyweir.schemas.formats.known_formats import FORMATS
 from tallyweir.services.ingest.event_forms import read_events
-from tallyweir.services.ingest.request_head import RequestHead
+from tallyweir.services.ingest.request import RequestHead
 from tallyweir.services.ingest.scoped_ids import NamedEvent
 from tallyweir.services.ingest.served_topics import read_served_topics
 from tallyweir.services.operate.redrive.letter_report import letter_json

@@ -36,7 +36,7 @@ from integration_tests.harness.versioned_windows import (
 from tallyweir.sinks.postgres import steering
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.outputs.window_aggregates import AggregateFunction
-from tallyweir.sinks.postgres.outputs.window_kinds import SessionWindows
+from tallyweir.sinks.postgres.outputs.window_columns import SessionWindows
 from tallyweir.sinks.postgres.versions.version_claim import describe_layout
 from tallyweir.sinks.postgres.versions.version_plan import PlanVerdict
 from tallyweir.sinks.protocol.errors import ConfigurationError, FencedError

@@ -28,7 +28,7 @@ from tallyweir.sinks.postgres.steering import (
     restore,
     take_snapshot,
 )
-from tallyweir.sinks.postgres.steering.taken_back import OF_BATCHES
+from tallyweir.sinks.postgres.steering.restore import OF_BATCHES
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.recovery import BrokerPosition

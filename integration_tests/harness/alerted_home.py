@@ -10,11 +10,10 @@ import psycopg
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.relayed_home import RelayedHome
 from integration_tests.harness.written_topic import WrittenTopic
-from tallyweir.services.alerts.alert_metrics import AlertMetrics
 from tallyweir.services.alerts.channels import make_channels
 from tallyweir.services.alerts.rules_file import read_rules
-from tallyweir.services.alerts.service import AlertService
-from tallyweir.sinks.postgres.alerting.firing import read_firing
+from tallyweir.services.alerts.service import AlertMetrics, AlertService
+from tallyweir.sinks.postgres.alerting.alert_book import read_firing
 
 #: What the channels' secrets are found by.
 SECRET = {"HOOK_SECRET": "hush"}

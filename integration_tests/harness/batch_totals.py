@@ -20,30 +20,28 @@ from psycopg.rows import TupleRow
 from tallyweir.schemas.pipeline.checks.databases import InHome
 from tallyweir.schemas.pipeline.checks.problems import Problem
 from tallyweir.schemas.pipeline.definition_json import OUTPUT_KINDS
-from tallyweir.schemas.pipeline.outputs.known_columns import KnownColumns
+from tallyweir.schemas.pipeline.outputs.pipeline_output import KnownColumns
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output as DeclaredOutput
 from tallyweir.sinks.postgres.ledger.output_kinds import KINDS, OutputKind
 from tallyweir.sinks.postgres.outputs.keyed_table import SEQUENCE
 from tallyweir.sinks.postgres.outputs.output import (
-    Output,
-    StagedField,
-    fields_of_events,
-)
-from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
-from tallyweir.sinks.postgres.outputs.result_tables import create_or_check
-from tallyweir.sinks.postgres.outputs.voted_rows import (
     MovedRows,
+    Output,
+    ReplayPart,
+    StagedField,
     VotedRows,
+    fields_of_events,
     row_refusals,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.outputs.result_tables import create_or_check
 from tallyweir.sinks.postgres.server.columns import (
     POSITION_COLUMNS,
     Column,
     names_and_types,
     table_identifier,
 )
-from tallyweir.sinks.postgres.staging.task_staging import TakesRows
+from tallyweir.sinks.postgres.server.naming import HOME
+from tallyweir.sinks.postgres.staging.staging_writer import TakesRows
 from tallyweir.sinks.postgres.tables.row_digest import RESULTS, change_digested, stored
 from tallyweir.sinks.protocol.votes import OutputTally
 from tallyweir.spark_jobs.tables.layout_builder import (

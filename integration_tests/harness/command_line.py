@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from tallyweir.services.cli.app import main
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
+from tallyweir.sinks.postgres.server.naming import HOME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,8 +35,7 @@ from tallyweir.sinks.postgres.outputs.window_aggregates import (
     AggregateFunction,
     WindowAggregate,
 )
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy, fixed_windows
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.postgres.schema.migrations import migrate
 from tallyweir.sinks.postgres.server.columns import Column

@@ -17,7 +17,7 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from tallyweir.services.resolver.merging import merge_catalogs
-from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.catalog.catalog_reader import PostgresRunSource
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.protocol.decisions import PublishOutcome
 from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import Connection
 
 from tallyweir.services.dev.chaos.chaos_world import PIPELINE, TOPIC
-from tallyweir.services.dev.chaos.check_records import Sent
+from tallyweir.services.dev.chaos.invariants import Sent
 from tallyweir.services.dev.chaos.observed_run import ObservedRun
 from tallyweir.services.dev.chaos.plan import HOME
 from tallyweir.sinks.postgres.schema.migrations import migrate

@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from integration_tests.harness.postgres_driver import PostgresDriver, execute, query
 from tallyweir.sinks.faultpoints import FaultPoint, Side, arm, disarm_all
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.decisions import PublishOutcome
 from tallyweir.sinks.protocol.in_doubt import GlobalId
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Browser, sync_playwright
 
-from tallyweir.services.dev.chromium import find_chromium
+from tallyweir.services.dev.debian_packages import find_chromium
 
 #: It runs as root here, and must not ask its maker's hosts for anything.
 _ARGUMENTS = (

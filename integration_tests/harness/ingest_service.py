@@ -17,8 +17,7 @@ from typing import cast
 import httpx
 from confluent_kafka import Consumer, TopicPartition
 
-from tallyweir.services.ingest.api_keys import make_key
-from tallyweir.services.ingest.key_file import API_KEYS, KEYS_FILE_VARIABLE
+from tallyweir.services.ingest.api_keys import API_KEYS, KEYS_FILE_VARIABLE, make_key
 from tallyweir.services.kafka.topics import ensure_topic
 from tallyweir.services.local.embedded.state_directory import ROOT
 from tallyweir.services.process.hashed_secrets import add_secret

@@ -39,7 +39,7 @@ from tallyweir.sinks.postgres.branches import participant
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.publish import publish_transaction
 from tallyweir.sinks.postgres.publish.home import PostgresHome
-from tallyweir.sinks.postgres.server.branch_names import HOME, branch_name, staged_for
+from tallyweir.sinks.postgres.server.naming import HOME, branch_name, staged_for
 from tallyweir.sinks.protocol.coordinator import Coordinator
 from tallyweir.sinks.protocol.decisions import check_epoch
 from tallyweir.sinks.protocol.errors import RetryableError, TallyweirError

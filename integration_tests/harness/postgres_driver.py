@@ -21,14 +21,18 @@ from tallyweir.sinks.postgres.outputs.window_aggregates import (
     AggregateFunction,
     WindowAggregate,
 )
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy, fixed_windows
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.postgres.publish.home import PostgresHome
-from tallyweir.sinks.postgres.server.branch_names import HOME, database_of, staged_for
 from tallyweir.sinks.postgres.server.columns import Column
 from tallyweir.sinks.postgres.server.connection import connect
-from tallyweir.sinks.postgres.server.naming import TableNames, staging_table
+from tallyweir.sinks.postgres.server.naming import (
+    HOME,
+    TableNames,
+    database_of,
+    staged_for,
+    staging_table,
+)
 from tallyweir.sinks.postgres.staging.staging_tables import staging_tables
 from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
 from tallyweir.sinks.protocol.decisions import PublishOutcome

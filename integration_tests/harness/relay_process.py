@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tallyweir.services.relay import service
-from tallyweir.services.relay.relay_metrics import RelayMetrics
+from tallyweir.services.relay.service import RelayMetrics
 from tallyweir.services.relay.stream_producer import StreamProducer
 from tallyweir.sinks.postgres.records import relay_feed
 from tallyweir.sinks.postgres.records.relay_feed import RelayFeed

@@ -14,8 +14,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 
 from integration_tests.harness.written_topic import WrittenTopic
-from tallyweir.services.relay.relay_metrics import RelayMetrics
-from tallyweir.services.relay.service import RelayService
+from tallyweir.services.relay.service import RelayMetrics, RelayService
 
 DEADLINE_S = 60.0
 

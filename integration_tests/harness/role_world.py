@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.schema.migrations import migrate, migrate_participant
 from tallyweir.sinks.postgres.schema.roles import PUBLISHER, ROLES, grant_roles
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 
 OWNER = "owner"
 #: A login that belongs to no group.

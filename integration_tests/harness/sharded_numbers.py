@@ -20,8 +20,8 @@ from integration_tests.harness.postgres_driver import (
 from tallyweir.sinks.faultpoints import FaultPoint, Side, arm, disarm_all
 from tallyweir.sinks.postgres.outputs.append_table import AppendTable
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.ports import BatchPlan
 from tallyweir.sinks.protocol.votes import BatchTally
 

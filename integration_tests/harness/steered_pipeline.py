@@ -28,11 +28,10 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
 )
 from integration_tests.harness.versioned_windows import COUNTED, aggregate
-from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.catalog.catalog_reader import PostgresRunSource
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.outputs.window_aggregates import AggregateFunction
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy, fixed_windows
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.postgres.server.columns import Column
 from tallyweir.sinks.postgres.server.connection import connect

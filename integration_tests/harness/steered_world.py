@@ -184,10 +184,12 @@ class SteeredWorld:
         )
         in_force = (len(model.versions), True, model.layout.definition_hash)
         assert [in_force] == self._fetch(_IN_FORCE, model.name)
+        assert sorted(model.snapshots) == sorted(self.kept_snapshots(model.name))
+
+    def kept_snapshots(self, pipeline: str) -> list[str]:
+        """Name the snapshots that the home keeps of a pipeline."""
         kept = "SELECT name FROM tallyweir.snapshot WHERE pipeline = %s"
-        assert sorted(model.snapshots) == sorted(
-            name for (name,) in self._fetch(kept, model.name)
-        )
+        return [name for (name,) in self._fetch(kept, pipeline)]
 
     def _fetch(self, query: str, *values: object) -> list[Row]:
         return self._looking.execute(query.encode(), values or None).fetchall()

@@ -28,8 +28,8 @@ from tallyweir.sinks.postgres.outputs.window_aggregates import (
     AggregateFunction,
     WindowAggregate,
 )
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import (
+from tallyweir.sinks.postgres.outputs.window_columns import (
+    LatePolicy,
     SessionWindows,
     WindowKind,
     fixed_windows,

@@ -22,23 +22,22 @@ from tallyweir.sinks.postgres.audit.checks.written_outputs import (
     ToldVersion,
     WrittenOutput,
 )
+from tallyweir.sinks.postgres.outputs.output import VotedRows
 from tallyweir.sinks.postgres.outputs.result_tables import create_result_tables
-from tallyweir.sinks.postgres.outputs.voted_rows import VotedRows
 from tallyweir.sinks.postgres.outputs.window_aggregates import (
     AggregateFunction,
     WindowAggregate,
 )
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import (
+from tallyweir.sinks.postgres.outputs.window_columns import (
     AlignedWindows,
+    LatePolicy,
     SessionWindows,
     WindowKind,
 )
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
-from tallyweir.sinks.postgres.publish.output_moves import OutputMoves
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.publish.publish_moves import OutputMoves
 from tallyweir.sinks.postgres.server.columns import Column
-from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.naming import HOME, TableNames
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.staging.attempt_register import (
     register_attempt,
@@ -57,7 +56,7 @@ from tallyweir.sinks.postgres.tables.row_digest import (
     stored,
 )
 from tallyweir.sinks.postgres.versions.held_knowledge import HeldWindows
-from tallyweir.sinks.postgres.versions.layout_json import layout_to_json
+from tallyweir.sinks.postgres.versions.version_claim import layout_to_json
 from tallyweir.sinks.protocol.identity import Attempt, Epoch
 from tallyweir.sinks.protocol.votes import BatchTally, OutputTally
 from tallyweir.spark_jobs.source import event_columns as named

@@ -27,7 +27,7 @@ from integration_tests.harness.alertmanager_program import (
     running_alertmanager,
 )
 from integration_tests.harness.relayed_home import RelayedHome, wait_for
-from tallyweir.services.alerts import http_post
+from tallyweir.services.alerts import channels
 from tallyweir.sinks.protocol.errors import RetryableError
 
 
@@ -144,7 +144,7 @@ def test_a_server_that_never_ends_its_answer_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The time for all of it counts, not only that between two bytes."""
-    monkeypatch.setattr(http_post, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(channels, "TIMEOUT_S", 1.0)
     listener = socket.create_server(("127.0.0.1", 0))
 
     def drip() -> None:
@@ -162,7 +162,7 @@ def test_a_server_that_never_ends_its_answer_is_given_up(
     begun = time.monotonic()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
     with pytest.raises(RetryableError, match="ALERT_CHANNEL_UNREACHABLE"):
-        http_post.post("hook", url, b"{}", {})
+        channels.post("hook", url, b"{}", {})
     assert time.monotonic() - begun < 4
     dripping.join()
     listener.close()

@@ -39,10 +39,10 @@ from integration_tests.harness.postgres_driver import query
 from integration_tests.harness.relayed_home import DEADLINE_S, RelayedHome, wait_for
 from integration_tests.harness.role_world import OWNER, role_world
 from integration_tests.harness.written_topic import WrittenTopic
+from tallyweir.services.alerts.channels import ID_HEADER, SIGNATURE_HEADER, sign
 from tallyweir.services.alerts.retention import KafkaRetention
-from tallyweir.services.alerts.webhook import ID_HEADER, SIGNATURE_HEADER, sign
-from tallyweir.services.cli.doctor.alert_checks import check_rules
-from tallyweir.services.kafka.topic_positions import read_positions
+from tallyweir.services.cli.doctor.checks import check_rules
+from tallyweir.services.kafka.topic_log import read_positions
 from tallyweir.services.local.embedded.state_directory import ROOT
 from tallyweir.sinks.postgres.alerting.alert_book import AlertBook
 from tallyweir.sinks.postgres.audit import read_overview

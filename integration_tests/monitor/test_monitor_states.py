@@ -12,8 +12,7 @@ from integration_tests.harness.command_line import CommandLine
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from tallyweir.sinks.postgres import audit
 from tallyweir.sinks.postgres.audit import PipelineState, PipelineSummary, read_overview
-from tallyweir.sinks.postgres.server.branch_names import HOME
-from tallyweir.sinks.postgres.server.naming import application_name
+from tallyweir.sinks.postgres.server.naming import HOME, application_name
 
 Connection = psycopg.Connection[TupleRow]
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from integration_tests.harness.driver_world import DriverWorld, numbered
-from tallyweir.services.local.embedded.archived_classes import class_archive
+from tallyweir.services.local.embedded.java import class_archive
 from tallyweir.services.process.endpoints import Endpoints, child_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tallyweir.services.local.embedded.daemon import free_port
+from tallyweir.services.local.embedded.embedded_server import free_port
 from tallyweir.services.local.embedded.state_directory import ROOT
 
 _FILES = ROOT / "docker" / "kubernetes" / "tallyweir" / "files"

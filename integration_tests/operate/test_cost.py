@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 
 from integration_tests.harness.command_line import CommandLine
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 
 _STEPS = {"copy": {"cpu_seconds": 0.5, "rows_out": 4, "bytes": 400}}
 _MEASURES = {

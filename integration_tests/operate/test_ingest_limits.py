@@ -14,7 +14,7 @@ from integration_tests.harness.ingest_service import (
     page_view,
     read_stored,
 )
-from tallyweir.services.ingest.request_body import BODY_BYTES_MAX
+from tallyweir.services.ingest.request import BODY_BYTES_MAX
 
 BODY = json.dumps(page_view("shop:raw")).encode()
 

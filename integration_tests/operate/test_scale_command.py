@@ -17,7 +17,7 @@ from tallyweir.sinks.postgres.ledger.scaling_record import (
     ScalingRecord,
     read_free_connections,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.identity import Epoch
 from tallyweir.sinks.protocol.in_doubt import EpochClaim
 from tallyweir.sinks.scaling.bounds import NOT_SCALED, Bounds, Range

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.harness.postgres_driver import query
-from tallyweir.services.dev.images.wheelhouse import build_wheel
+from tallyweir.services.dev.images.build import build_wheel
 from tallyweir.services.local.embedded.state_directory import ROOT, share_fetched
 from tallyweir.services.local.embedded.virtual_environment import RUNTIME_LOCK, install
 from tallyweir.services.process.endpoints import KAFKA_VARIABLE

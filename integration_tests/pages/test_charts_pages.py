@@ -15,7 +15,7 @@ from integration_tests.harness.monitor_service import running_monitor
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from tallyweir.services.monitor.tokens import PAGE_TOKENS, Role, make_token
 from tallyweir.services.process.hashed_secrets import add_secret
-from tallyweir.sinks.protocol.ages import bucket_of
+from tallyweir.sinks.protocol.measures import age_bucket
 
 #: Every caption of a chart, in their order.
 _CAPTIONS = [
@@ -52,7 +52,7 @@ def charted(
         "UPDATE tallyweir.batch SET planned_at = published_at - interval '3 s', "
         "staged_at = published_at - interval '1 s'"
     )
-    ages = {bucket_of(0.4): 90, bucket_of(2.5): 9, bucket_of(9.0): 1}
+    ages = {age_bucket(0.4): 90, age_bucket(2.5): 9, age_bucket(9.0): 1}
     connection.execute(
         "INSERT INTO tallyweir.batch_measures "
         "SELECT pipeline, sequence, %s FROM tallyweir.batch",

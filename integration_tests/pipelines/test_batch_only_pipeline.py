@@ -17,7 +17,7 @@ from tallyweir.services.alerts.observer import Observer
 from tallyweir.services.alerts.rules_file import read_rules
 from tallyweir.services.cli.app import build_app
 from tallyweir.services.kafka.pipeline_offsets import read_offsets
-from tallyweir.services.monitor.event_copies import read_from_kafka
+from tallyweir.services.monitor.guarded_paths import read_from_kafka
 from tallyweir.services.operate.redrive.redriver import redrive
 from tallyweir.services.process.endpoints import KAFKA_VARIABLE, Endpoints
 from tallyweir.sinks.postgres import audit

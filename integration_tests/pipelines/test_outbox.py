@@ -26,7 +26,7 @@ from integration_tests.harness.relayed_home import (
     without_repeats,
 )
 from tallyweir.services.kafka.topics import ensure_topic
-from tallyweir.services.relay import tenure
+from tallyweir.services.relay import service
 from tallyweir.sinks.postgres.audit import Receipt, verify
 from tallyweir.sinks.postgres.outputs.outbox_table import OutboxTable
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
@@ -162,7 +162,7 @@ def test_messages_are_sent_in_order_and_deleted_with_the_cursors_move(
     numbers: _Numbers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A chunk may end between the two messages of one event."""
-    monkeypatch.setattr(tenure, "MESSAGES_MAX", 3)
+    monkeypatch.setattr(service, "MESSAGES_MAX", 3)
     numbers.publish(4)
     numbers.publish(3)
     assert 14 == numbers.waiting()

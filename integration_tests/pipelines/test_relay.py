@@ -35,9 +35,7 @@ from integration_tests.harness.relayed_home import (
 )
 from integration_tests.harness.role_world import OWNER, role_world
 from integration_tests.harness.started_relay import relay
-from tallyweir.services.relay.relay_metrics import RelayMetrics
-from tallyweir.services.relay.service import RelayService
-from tallyweir.services.relay.tenure import MESSAGES_MAX
+from tallyweir.services.relay.service import MESSAGES_MAX, RelayMetrics, RelayService
 from tallyweir.sinks.postgres.records.relay_feed import DEAD_LETTERS, RelayFeed
 from tallyweir.sinks.postgres.schema.roles import RELAY
 

@@ -17,8 +17,7 @@ from integration_tests.harness.relayed_home import (
     without_repeats,
 )
 from tallyweir.services.relay import offset_mirror
-from tallyweir.services.relay.relay_metrics import RelayMetrics
-from tallyweir.services.relay.service import RelayService
+from tallyweir.services.relay.service import RelayMetrics, RelayService
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from tallyweir.services.cli.app import build_app
 from tallyweir.services.kafka.open_transactions import find_held_back
 from tallyweir.services.kafka.topic_log import TopicLog
-from tallyweir.services.monitor.shown_pipeline import summary_json
+from tallyweir.services.monitor.watcher import summary_json
 from tallyweir.services.process.endpoints import KAFKA_VARIABLE
 from tallyweir.sinks.postgres.audit import read_overview
 from tallyweir.sinks.protocol.offsets import TopicPartition

@@ -13,8 +13,8 @@ from integration_tests.harness.postgres_driver import (
     query,
 )
 from tallyweir.sinks.postgres.outputs.append_table import AppendTable
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.decisions import PublishOutcome
 from tallyweir.sinks.protocol.errors import ConfigurationError
 

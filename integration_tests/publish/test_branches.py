@@ -22,8 +22,8 @@ from integration_tests.harness.postgres_driver import (
 from tallyweir.sinks.faultpoints import FaultPoint, Side, arm, disarm_all
 from tallyweir.sinks.postgres.branches import participant as postgres_participant
 from tallyweir.sinks.postgres.outputs.append_table import AppendTable
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.decisions import PublishOutcome
 from tallyweir.sinks.protocol.errors import FatalError, RetryableError
 from tallyweir.sinks.testing.planned_batches import PLANNED_AT_US

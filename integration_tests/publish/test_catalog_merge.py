@@ -25,12 +25,12 @@ from integration_tests.harness.postgres_driver import (
 from tallyweir.services.resolver.merging import merge_catalogs
 from tallyweir.sinks.faultpoints import MergePoint, Side, arm, disarm_all
 from tallyweir.sinks.postgres.catalog import catalog_merge
-from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.catalog.catalog_reader import PostgresRunSource
 from tallyweir.sinks.postgres.schema.roles import PUBLISHER, grant_roles
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.statements import load_statements
-from tallyweir.sinks.seen_ids import bucket_merge
+from tallyweir.sinks.seen_ids import chunk
 from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
 from tallyweir.sinks.seen_ids.tests.catalog import Never
 
@@ -44,7 +44,7 @@ def world(
 ) -> Iterator[FiledIds]:
     """A pipeline whose newest batches are merged too, into small chunks."""
     monkeypatch.setattr(catalog_merge, "_MARGIN_BATCHES", 0)
-    monkeypatch.setattr(bucket_merge, "CHUNK_IDS", 64)
+    monkeypatch.setattr(chunk, "CHUNK_IDS", 64)
     monkeypatch.setattr(catalog_merge, "_IDS_AT_ONCE", 128)
     yield FiledIds(dsn=home_dsn, directory=tmp_path)
     disarm_all()

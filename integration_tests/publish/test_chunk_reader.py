@@ -10,10 +10,10 @@ import pytest
 
 from integration_tests.harness.filed_ids import HOUR, LAYOUT, FiledIds
 from tallyweir.sinks.postgres.catalog import catalog_merge
-from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.catalog.catalog_reader import PostgresRunSource
 from tallyweir.sinks.postgres.server.connection import connect
-from tallyweir.sinks.seen_ids import bucket_merge
-from tallyweir.sinks.seen_ids.entries import Entries
+from tallyweir.sinks.seen_ids import chunk
+from tallyweir.sinks.seen_ids.chunk import Entries
 from tallyweir.sinks.seen_ids.stored_chunks import Slices, StoredChunks
 from tallyweir.sinks.seen_ids.tests.catalog import MemoryCatalog, Pair, run_of
 
@@ -23,7 +23,7 @@ def test_a_slice_is_returned_if_it_may_have_the_id_and_no_other(
 ) -> None:
     """The server decides as the catalog in memory does, that the other tests use."""
     monkeypatch.setattr(catalog_merge, "_MARGIN_BATCHES", 0)
-    monkeypatch.setattr(bucket_merge, "CHUNK_IDS", 64)
+    monkeypatch.setattr(chunk, "CHUNK_IDS", 64)
     world = FiledIds(dsn=home_dsn, directory=tmp_path)
     world.publish(0, ids=200)
     world.publish(HOUR)

@@ -14,8 +14,7 @@ from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.outputs.key_text import ENTRY_BYTES_MIN, KEY_BYTES_MAX
 from tallyweir.sinks.postgres.outputs.result_tables import create_result_tables
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy, fixed_windows
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.postgres.server.columns import Column
 

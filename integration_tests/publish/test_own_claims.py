@@ -17,10 +17,10 @@ from integration_tests.harness.postgres_driver import (
 from tallyweir.sinks.postgres.ledger.epoch_claims import draw_nonce, make_claim
 from tallyweir.sinks.postgres.publish.home import PostgresHome
 from tallyweir.sinks.postgres.schema.migrations import migrate
-from tallyweir.sinks.postgres.staging.staging_schemas import StagingSchemas
+from tallyweir.sinks.postgres.staging.staging_tables import StagingSchemas
 from tallyweir.sinks.postgres.steering.act import ActRequest, acting
 from tallyweir.sinks.protocol.errors import FencedError, RetryableError
-from tallyweir.spark_jobs.driver.own_claims import OwnClaims
+from tallyweir.spark_jobs.driver.claiming import OwnClaims
 
 _LAYOUT = layout_of(append_table("numbers", number="bigint"))
 _CLAIMS = "SELECT max(epoch) FROM tallyweir.epoch_claim"

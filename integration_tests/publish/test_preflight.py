@@ -30,7 +30,7 @@ from tallyweir.sinks.postgres.branches.preflight import (
     check_primary,
     read_server,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.identity import Epoch
 from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber

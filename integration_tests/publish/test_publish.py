@@ -264,7 +264,7 @@ def test_tidying_gives_up_where_somebody_reads(
     home_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forgetting old IDs never waits long and never fails a batch."""
-    monkeypatch.setattr("tallyweir.sinks.postgres.server.lock_attempts.RESPITE_S", 0.0)
+    monkeypatch.setattr("tallyweir.sinks.postgres.server.locks.RESPITE_S", 0.0)
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     plan = driver.plan(0)
     tally = driver.stage(plan, {}, buckets=frozenset({0}))
@@ -284,7 +284,7 @@ def test_staging_is_emptied_after_many_rows(
 ) -> None:
     """Published rows do not pile up, and the batch that is staged meanwhile stays."""
     monkeypatch.setattr(
-        "tallyweir.sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2
+        "tallyweir.sinks.postgres.staging.staging_tables.STAGED_ROWS_KEPT", 2
     )
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     driver.append([(1,), (2,)])

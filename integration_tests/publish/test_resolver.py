@@ -32,8 +32,8 @@ from tallyweir.services.resolver.rounds import ResolverRound
 from tallyweir.sinks.faultpoints import FaultPoint, Side
 from tallyweir.sinks.postgres.outputs.append_table import AppendTable
 from tallyweir.sinks.postgres.publish.home import PostgresHome
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.errors import RetryableError
 
 _LAYOUT = layout_of(

@@ -19,9 +19,8 @@ from integration_tests.harness.postgres_driver import (
 )
 from tallyweir.sinks.postgres.catalog import seen_id_buckets
 from tallyweir.sinks.postgres.catalog.seen_id_buckets import SeenIdBuckets
-from tallyweir.sinks.postgres.server.connection import connect
-from tallyweir.sinks.postgres.server.database_link import DatabaseLink
-from tallyweir.sinks.postgres.server.lock_attempts import RESPITE_S, LockAttempts
+from tallyweir.sinks.postgres.server.connection import DatabaseLink, connect
+from tallyweir.sinks.postgres.server.locks import RESPITE_S, LockAttempts
 from tallyweir.sinks.protocol.decisions import PublishOutcome
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.ports import RowsRejectedError

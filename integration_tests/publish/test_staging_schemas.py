@@ -37,7 +37,7 @@ def test_only_tables_with_rows_are_emptied(
 ) -> None:
     """Most tables of a set are empty, and new files for them cost as much."""
     monkeypatch.setattr(
-        "tallyweir.sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2
+        "tallyweir.sinks.postgres.staging.staging_tables.STAGED_ROWS_KEPT", 2
     )
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     empty, attempts = _files(home_dsn, "dead_letter"), _files(home_dsn, "attempt")
@@ -57,7 +57,7 @@ def test_a_set_that_was_not_emptied_in_its_turn_is_left_to_the_batch_in_it(
 ) -> None:
     """The next batch is staged there while the one before it is published."""
     monkeypatch.setattr(
-        "tallyweir.sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2
+        "tallyweir.sinks.postgres.staging.staging_tables.STAGED_ROWS_KEPT", 2
     )
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     filled = _files(home_dsn, "output_0")
@@ -77,7 +77,7 @@ def test_staging_is_emptied_though_a_bucket_cannot_be_dropped(
 ) -> None:
     """A reader of the catalog may take an hour."""
     monkeypatch.setattr(
-        "tallyweir.sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2
+        "tallyweir.sinks.postgres.staging.staging_tables.STAGED_ROWS_KEPT", 2
     )
 
     def fail(*_: object) -> None:
@@ -96,9 +96,9 @@ def test_staging_that_somebody_reads_is_emptied_later(
 ) -> None:
     """As one who reads all of a database does, for long; the session is kept."""
     monkeypatch.setattr(
-        "tallyweir.sinks.postgres.staging.staging_schemas.STAGED_ROWS_KEPT", 2
+        "tallyweir.sinks.postgres.staging.staging_tables.STAGED_ROWS_KEPT", 2
     )
-    monkeypatch.setattr("tallyweir.sinks.postgres.server.lock_attempts.RESPITE_S", 0.0)
+    monkeypatch.setattr("tallyweir.sinks.postgres.server.locks.RESPITE_S", 0.0)
     driver = PostgresDriver(dsn=home_dsn, layout=_LAYOUT)
     driver.append([(1,), (2,)])
     backends = "SELECT pid FROM pg_stat_activity WHERE application_name = %s ORDER BY 1"

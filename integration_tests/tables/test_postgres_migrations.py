@@ -15,12 +15,12 @@ from psycopg.rows import TupleRow
 from integration_tests.harness.fresh_databases import fresh_database
 from integration_tests.harness.postgres_driver import execute, query
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario, failed
-from tallyweir.services.cli.doctor.database_checks import Needs, check_database
+from tallyweir.services.cli.doctor.checks import Needs, check_database
 from tallyweir.sinks.postgres.audit import verify
-from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.catalog.catalog_reader import PostgresRunSource
 from tallyweir.sinks.postgres.schema.migrations import migrate, migrate_participant
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
 from tallyweir.sinks.seen_ids.claim import RowClass

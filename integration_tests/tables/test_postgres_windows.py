@@ -26,14 +26,13 @@ from tallyweir.sinks.postgres.outputs.window_aggregates import (
     AggregateFunction,
     WindowAggregate,
 )
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy, fixed_windows
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.postgres.server.columns import Column
 from tallyweir.sinks.postgres.server.naming import state_table
 from tallyweir.sinks.protocol.decisions import PublishOutcome
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
-from tallyweir.spark_jobs.task.windows.ordered_floats import from_ordered, to_ordered
+from tallyweir.spark_jobs.task.windows.window_partials import from_ordered, to_ordered
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SIZE_S = 10

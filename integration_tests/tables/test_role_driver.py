@@ -13,7 +13,7 @@ from integration_tests.harness.driver_world import SOURCE, DriverWorld, numbered
 from integration_tests.harness.readings import sent
 from integration_tests.harness.role_world import OWNER, role_world
 from tallyweir.sinks.postgres.schema.roles import MONITOR, PUBLISHER, READER, RELAY
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 
 _PIPELINE = (
     SOURCE

@@ -38,7 +38,7 @@ from tallyweir.sinks.postgres.schema.roles import (
     ROLES,
     grant_roles,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _LETTERS = {"P": PUBLISHER, "R": RELAY, "V": READER, "M": MONITOR, "A": ALERTS}

@@ -26,7 +26,7 @@ from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.publish import publish_transaction
 from tallyweir.sinks.postgres.server.columns import Column
-from tallyweir.sinks.postgres.tables.exact_values import exact_sources
+from tallyweir.sinks.postgres.tables.table_checks import exact_sources
 from tallyweir.sinks.protocol.decisions import PublishOutcome
 from tallyweir.sinks.protocol.errors import (
     ConfigurationError,

@@ -181,10 +181,14 @@ def _assert_told(world: DriverWorld) -> None:
     assert "its row was replaced by run fix in batch" in told[0]
     assert "at batch:fix[0] offset 1 (fix.jsonl) was committed to large" in told[1]
     assert "its row was replaced by run again in batch" in told[1]
-    (last,) = (line for line in told if "batch:again[0]" in line)
+    (last,) = (line for line in told if "at batch:again[0] offset 1 (" in line)
     assert "(again.jsonl) was committed to readings" in last
     assert "replaced" not in last
-    assert "It is remembered again from batch" in told[-1]
+    assert "It is remembered again from batch" in told[-2]
+    assert told[-1] == (
+        "large has no row of the copy at batch:again[0] offset 1: it takes only events "
+        "that meet its condition: amount > 50."
+    )
     assert "replaced" not in _why(world, "new")
 
 

@@ -14,7 +14,7 @@ from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import Sent, sent
 from integration_tests.harness.window_model import Event, Rules
 from integration_tests.harness.window_world import Arrival, WindowWorld
-from tallyweir.services.dev.bench.world.spark_event_log import sum_shuffled_bytes
+from tallyweir.services.dev.bench.world.resource_readings import sum_shuffled_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

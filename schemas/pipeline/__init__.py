@@ -15,18 +15,15 @@ from tallyweir.schemas.pipeline.definition_json import (
     from_json,
     pipeline_definition_json,
 )
-from tallyweir.schemas.pipeline.events.dead_letter_limit import DeadLetterLimit
 from tallyweir.schemas.pipeline.events.deduplicate import Deduplicate
 from tallyweir.schemas.pipeline.events.enrichment import AsOf, Enrichment
-from tallyweir.schemas.pipeline.events.monitoring import Monitoring
+from tallyweir.schemas.pipeline.events.monitoring import Monitoring, Reported
 from tallyweir.schemas.pipeline.events.prediction import Prediction
-from tallyweir.schemas.pipeline.events.reported import Reported
-from tallyweir.schemas.pipeline.events.rule import Rule
 from tallyweir.schemas.pipeline.events.source import HeaderId, Source
-from tallyweir.schemas.pipeline.functions.custom_figures import count, observe
+from tallyweir.schemas.pipeline.events.validation import DeadLetterLimit, Rule
+from tallyweir.schemas.pipeline.functions.user_code import count, observe
 from tallyweir.schemas.pipeline.outputs.aggregate import Aggregate, AggregateFunction
 from tallyweir.schemas.pipeline.outputs.append import Append
-from tallyweir.schemas.pipeline.outputs.closed_sessions import each_session
 from tallyweir.schemas.pipeline.outputs.join import Join, JoinSide, Unmatched, Within
 from tallyweir.schemas.pipeline.outputs.outbox import Outbox
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
@@ -35,11 +32,18 @@ from tallyweir.schemas.pipeline.outputs.stateful import (
     MapState,
     Stateful,
     ValueState,
+    each_session,
     stateful,
 )
-from tallyweir.schemas.pipeline.outputs.window import Late, Window
-from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed, Session, Sliding
-from tallyweir.schemas.pipeline.outputs.window_panes import Early, Panes
+from tallyweir.schemas.pipeline.outputs.window import (
+    Early,
+    Fixed,
+    Late,
+    Panes,
+    Session,
+    Sliding,
+    Window,
+)
 from tallyweir.schemas.pipeline.pipeline_file import load_pipeline
 from tallyweir.sinks.protocol.guarantee import Guarantee
 

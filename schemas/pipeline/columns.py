@@ -29,12 +29,12 @@ from tallyweir.schemas.pipeline.events.enrichment import KAFKA_KEY, Enrichment
 from tallyweir.schemas.pipeline.events.prediction import Prediction
 from tallyweir.schemas.pipeline.events.source import Source
 from tallyweir.schemas.pipeline.expressions.expressions import find_unknown_columns
-from tallyweir.schemas.pipeline.outputs.known_columns import (
+from tallyweir.schemas.pipeline.outputs.pipeline_output import (
     KnownColumns,
+    Output,
     check_known,
     check_new,
 )
-from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 from tallyweir.schemas.schema_tree import NESTED_TYPES
 
 # Types whose every value has one spelling in bytes, which a fingerprint needs.

@@ -8,7 +8,7 @@ where or when it runs: two processes with equal pipelines do the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,25 +19,23 @@ from tallyweir.schemas.pipeline.checks.problems import (
     empty_value,
     raise_if_any,
 )
-from tallyweir.schemas.pipeline.events.dead_letter_limit import DeadLetterLimit
 from tallyweir.schemas.pipeline.events.deduplicate import (
     Deduplicate,
     check_future_buckets,
     check_one_history,
 )
 from tallyweir.schemas.pipeline.events.enrichment import Enrichment
-from tallyweir.schemas.pipeline.events.monitoring import Monitoring
+from tallyweir.schemas.pipeline.events.monitoring import Monitoring, Reported
 from tallyweir.schemas.pipeline.events.prediction import Prediction
-from tallyweir.schemas.pipeline.events.reported import Reported
-from tallyweir.schemas.pipeline.events.rule import Rule
 from tallyweir.schemas.pipeline.events.source import Source
+from tallyweir.schemas.pipeline.events.validation import DeadLetterLimit, Rule
 from tallyweir.schemas.pipeline.expressions.expressions import check_condition
-from tallyweir.schemas.pipeline.guarantee import check_guarantee
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 from tallyweir.sinks.protocol.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
 
 Transform: TypeAlias = Callable[["DataFrame"], "DataFrame"]
 
@@ -155,3 +153,58 @@ class Pipeline:
                     why="Each message would return as an event, in an endless loop.",
                     fix="Give the outbox another topic.",
                 )
+
+
+_FIX = "Write guarantee: exactly_once, which is also the default."
+
+
+def check_guarantee(
+    guarantee: Guarantee,
+    deduplicate: Deduplicate | None,
+    outputs: Sequence[Output],
+) -> Iterator[Problem]:
+    """Yield settings that make no sense, or are not supported, with at least once."""
+    if not isinstance(guarantee, Guarantee):
+        yield Problem(
+            code="PIPELINE_VALUE",
+            at=("guarantee",),
+            saw=f"guarantee is {guarantee!r}.",
+            why="The guarantee defines how a crash may affect the results.",
+            fix="Use one of the members of Guarantee.",
+        )
+    if guarantee is not Guarantee.AT_LEAST_ONCE:
+        return
+    if deduplicate is not None:
+        yield _problem(
+            ("deduplicate",),
+            "The pipeline has guarantee at_least_once and drops repeats.",
+            (
+                "The pipeline remembers no IDs, so an event that a producer sends "
+                "twice, or that a crash repeats, is written twice."
+            ),
+            "Write deduplicate: off (in Python, deduplicate=None), or guarantee: "
+            "exactly_once.",
+        )
+    for index, output in enumerate(outputs):
+        at = ("outputs", index)
+        if output.unrepeatable is not None:
+            what, why = output.unrepeatable
+            saw = f"The pipeline has guarantee at_least_once, and the output {what}."
+            yield _problem(at, saw, why, _FIX)
+        elif output.databases != (HOME,) or output.transactions > 1:
+            yield _problem(
+                at,
+                (
+                    "The pipeline has guarantee at_least_once, and the output is in "
+                    "another database or in branches."
+                ),
+                (
+                    "Tasks already copy in parallel, and only the database that "
+                    "stores the offsets is certain to hold the rows that they copied."
+                ),
+                f"Leave out database, shard_by and branches. {_FIX}",
+            )
+
+
+def _problem(at: tuple[str | int, ...], saw: str, why: str, fix: str) -> Problem:
+    return Problem(code="PIPELINE_GUARANTEE", at=at, saw=saw, why=why, fix=fix)

@@ -17,7 +17,7 @@ from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tallyweir.schemas.pipeline.definition import Pipeline
-from tallyweir.schemas.pipeline.events.reported import Reported
+from tallyweir.schemas.pipeline.events.monitoring import Reported
 from tallyweir.schemas.pipeline.events.source import HeaderId
 from tallyweir.schemas.pipeline.outputs.append import Append
 from tallyweir.schemas.pipeline.outputs.join import Join
@@ -29,8 +29,7 @@ from tallyweir.schemas.pipeline.outputs.stateful import (
     Stateful,
     ValueState,
 )
-from tallyweir.schemas.pipeline.outputs.window import Window
-from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed, Session, Sliding
+from tallyweir.schemas.pipeline.outputs.window import Fixed, Session, Sliding, Window
 from tallyweir.sinks.protocol.durations import format_duration, parse_duration
 
 FORMAT = 1

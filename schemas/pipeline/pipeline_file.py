@@ -25,8 +25,7 @@ from tallyweir.schemas.pipeline.columns import (
     find_lookup_problems,
 )
 from tallyweir.schemas.pipeline.definition import Pipeline
-from tallyweir.schemas.pipeline.document.problem_report import Report
-from tallyweir.schemas.pipeline.document.yaml_tree import read_tree
+from tallyweir.schemas.pipeline.document.yaml_tree import Report, read_tree
 from tallyweir.schemas.pipeline.events.source import Source
 from tallyweir.schemas.pipeline.pipeline_keys import PipelineKeys
 from tallyweir.schemas.pipeline.python_file import load_python_pipeline

@@ -33,20 +33,18 @@ from tallyweir.schemas.pipeline.document.file_keys import (
     reject,
     word,
 )
-from tallyweir.schemas.pipeline.document.problem_report import Report
-from tallyweir.schemas.pipeline.document.yaml_tree import YamlScalar
-from tallyweir.schemas.pipeline.events.dead_letter_limit import DeadLetterLimitKeys
+from tallyweir.schemas.pipeline.document.yaml_tree import Report, YamlScalar
 from tallyweir.schemas.pipeline.events.deduplicate import Deduplicate, DeduplicateKeys
 from tallyweir.schemas.pipeline.events.enrichment import EnrichmentKeys
 from tallyweir.schemas.pipeline.events.monitoring import Monitoring, MonitoringKeys
 from tallyweir.schemas.pipeline.events.prediction import PredictionKeys
-from tallyweir.schemas.pipeline.events.rule import Rule
 from tallyweir.schemas.pipeline.events.source import SourceKeys
+from tallyweir.schemas.pipeline.events.validation import DeadLetterLimitKeys, Rule
 from tallyweir.schemas.pipeline.outputs.append import Append, AppendKeys
 from tallyweir.schemas.pipeline.outputs.join import JoinKeys
 from tallyweir.schemas.pipeline.outputs.outbox import OutboxKeys
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
-from tallyweir.schemas.pipeline.outputs.window_keys import WindowKeys
+from tallyweir.schemas.pipeline.outputs.window import WindowKeys
 from tallyweir.sinks.protocol.guarantee import Guarantee
 
 #: Stands in for outputs that are wrong, so that the rest can be checked as well.

@@ -1,15 +1,17 @@
-"""Rules: how each condition judges an observation.
+"""Rules, the data that they judge, and how each condition judges it.
 
-A condition that compares with the past keeps a mark, the place where the pipeline stood
-when the condition began; everything else it needs is in the observation.
+An observation is one pipeline at one moment of the home's clock. A condition that
+compares with the past keeps a mark, the place where the pipeline stood when the
+condition began; everything else it needs is in the observation.
 """
 
 from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path
@@ -17,10 +19,14 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from tallyweir.services.alerts.observation import Observation
-from tallyweir.services.operate.cost.estimate import estimate_cost, shares_of_budget
-from tallyweir.services.operate.cost.prices import Prices, read_prices
-from tallyweir.sinks.postgres.alerting.alert import Severity
+from tallyweir.services.operate.cost.estimate import (
+    Prices,
+    estimate_cost,
+    read_prices,
+    shares_of_budget,
+)
+from tallyweir.sinks.postgres.alerting.alert_book import Severity
+from tallyweir.sinks.postgres.audit import Usage
 from tallyweir.sinks.protocol.durations import EXAMPLES, format_duration, parse_duration
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
@@ -312,3 +318,37 @@ def _age(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One pipeline at one moment.
+
+    Attributes:
+        observed_at: The moment, by the home database's clock.
+        last_sequence: The newest published batch; 0 before the first.
+        lag: Offsets yet to read; None when Kafka does not say.
+        freshness_s: Seconds that the newest committed event time is behind the clock;
+            None before the first event.
+        dead_shares: Share of dead letters among the records read, by span.
+        in_doubt_s: Seconds since the decision of the oldest batch that is not committed
+            in every database; 0 without one.
+        headroom_s: Seconds until Kafka deletes the first unread record; infinite when
+            nothing is unread, 0 when it is deleted already; None when Kafka does not
+            say.
+        is_driver_gone: It had a driver, and no driver is connected now.
+        paused_s: Seconds since it was paused; None when it is not.
+        usages: Usage of its batches by span.
+    """
+
+    pipeline: str
+    observed_at: datetime
+    last_sequence: int
+    lag: int | None
+    freshness_s: float | None
+    dead_shares: Mapping[timedelta, float]
+    in_doubt_s: float
+    headroom_s: float | None
+    is_driver_gone: bool
+    paused_s: float | None
+    usages: Mapping[timedelta, Usage]

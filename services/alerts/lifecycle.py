@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from tallyweir.services.alerts.alert_rule import AlertRule
-from tallyweir.services.alerts.observation import Observation
-from tallyweir.sinks.postgres.alerting.alert import Alert
+from tallyweir.services.alerts.alert_rule import AlertRule, Observation
+from tallyweir.sinks.postgres.alerting.alert_book import Alert
 
 #: How old the text of an alert may be before it is written again although nothing else
 #: has changed: not every look is worth a write.

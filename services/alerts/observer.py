@@ -12,14 +12,14 @@ from psycopg.rows import TupleRow
 from tallyweir.services.alerts.alert_rule import (
     AlertRule,
     DeadLetters,
+    Observation,
     OverBudget,
     RetentionHeadroom,
 )
-from tallyweir.services.alerts.observation import Observation
 from tallyweir.services.alerts.retention import KafkaRetention
 from tallyweir.services.kafka.source_lag import lags_of
-from tallyweir.services.kafka.topic_positions import positions_of, read_positions
-from tallyweir.sinks.postgres.alerting.pipeline_facts import (
+from tallyweir.services.kafka.topic_log import positions_of, read_positions
+from tallyweir.sinks.postgres.alerting.alert_book import (
     PipelineFacts,
     read_pipeline_facts,
 )

@@ -1,4 +1,4 @@
-"""Installs Debian packages that the tests need in addition to Python's."""
+"""Installs what tests need of Debian in addition to Python: packages, a Chromium."""
 
 from __future__ import annotations
 
@@ -38,3 +38,24 @@ def install_packages(what: str, *packages: str) -> bool:
         if done.returncode != 0:
             return False
     return True
+
+
+_CHROMIUM_PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def find_chromium() -> str | None:
+    """Return the path of a Chromium; None if there is none."""
+    found = (shutil.which(name) for name in _CHROMIUM_PROGRAMS)
+    return next((path for path in found if path), None)
+
+
+def why_no_chromium() -> str | None:
+    """Install a Chromium if there is none; return why that is impossible, or None."""
+    if find_chromium() is not None:
+        return None
+    reason = why_not_installable()
+    if reason is not None:
+        return f"Chromium is not installed, and {reason}"
+    if not install_packages("Chromium", "chromium") or find_chromium() is None:
+        return "Chromium is not installed, and installing Debian's package failed"
+    return None

@@ -24,7 +24,7 @@ from tallyweir.schemas.schema_tree import (
     Sequence,
 )
 from tallyweir.services.ingest.event_forms import EVENTS_MAX
-from tallyweir.services.ingest.request_head import (
+from tallyweir.services.ingest.request import (
     CLOUD_EVENT,
     CLOUD_EVENT_BATCH,
     JSON,

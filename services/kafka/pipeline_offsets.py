@@ -9,8 +9,7 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from tallyweir.services.kafka.topic_log import TopicLog
-from tallyweir.services.kafka.topic_times import TopicTimes
+from tallyweir.services.kafka.topic_log import TopicLog, TopicTimes
 from tallyweir.services.process.endpoints import Endpoints
 from tallyweir.sinks.postgres import audit
 from tallyweir.sinks.postgres.server.connection import connect

@@ -1,4 +1,4 @@
-"""Read the state of topics in Kafka: where their logs begin and end, and their records.
+"""Read topics in Kafka: where their logs begin and end, and the times of records.
 
 It reads independently of the pipelines: it joins no consumer group and commits no
 offsets.
@@ -7,12 +7,14 @@ offsets.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -20,10 +22,14 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from tallyweir.sinks.kafka_settings import client_config
-from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.errors import (
+    ConfigurationError,
+    RetryableError,
+    TallyweirError,
+)
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.protocol.recovery import BrokerPosition
 
@@ -220,3 +226,177 @@ class TopicLog:
             fix="Check that the broker runs and that TALLYWEIR_KAFKA_BOOTSTRAP names "
             "it.",
         )
+
+
+def read_positions(
+    bootstrap: str, topics: Iterable[str]
+) -> tuple[dict[TopicPartition, BrokerPosition] | None, Sequence[TallyweirError]]:
+    """Ask Kafka for the positions of topics, even if some topics are missing.
+
+    Returns:
+        The positions in the topics that exist, or None if Kafka does not answer; and
+        the errors found.
+    """
+    wanted = sorted(topics)
+    if not wanted:
+        return {}, ()
+    missing: list[TallyweirError] = []
+    try:
+        return _read_those_there(bootstrap, wanted, missing), missing
+    except TallyweirError as error:
+        return None, [*missing, error]
+
+
+def _read_those_there(
+    bootstrap: str, topics: list[str], missing: list[TallyweirError]
+) -> dict[TopicPartition, BrokerPosition]:
+    try:
+        return TopicLog(bootstrap, *topics).read_positions()
+    except ConfigurationError as error:
+        if len(topics) == 1:
+            missing.append(error)
+            return {}
+    half = len(topics) // 2
+    return _read_those_there(bootstrap, topics[:half], missing) | _read_those_there(
+        bootstrap, topics[half:], missing
+    )
+
+
+def positions_of(
+    topics: Iterable[str], broker: Mapping[TopicPartition, BrokerPosition] | None
+) -> Mapping[TopicPartition, BrokerPosition] | None:
+    """Return the positions in some topics; None unless Kafka knows all of them.
+
+    Without topics the result is empty, whether or not Kafka answers.
+    """
+    wanted = set(topics)
+    if not wanted:
+        return {}
+    if broker is None or not wanted <= {place.topic for place in broker}:
+        return None
+    return {place: at for place, at in broker.items() if place.topic in wanted}
+
+
+class TopicTimes:
+    """The times of records in topics.
+
+    Args:
+        bootstrap: The broker's address.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    def offsets_at(
+        self, moment: datetime, ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Find the first record of each partition that is not older than a moment.
+
+        Args:
+            moment: A time with a time zone; compared with the records' timestamps.
+            ends: The ends of the partitions to search; the result for a partition
+                without a record that new.
+
+        Raises:
+            RetryableError: ``KAFKA_UNREACHABLE``.
+        """
+        milliseconds = round(moment.timestamp() * 1000)
+        with self._consumer() as consumer:
+            found = consumer.offsets_for_times(
+                [
+                    KafkaTopicPartition(place.topic, place.partition, milliseconds)
+                    for place in ends
+                ],
+                timeout=BROKER_TIMEOUT_S,
+            )
+        offsets = {
+            TopicPartition(one.topic, one.partition): one.offset for one in found
+        }
+        # A negative offset means the end.
+        return {
+            place: offsets[place] if 0 <= offsets[place] < end else end
+            for place, end in ends.items()
+        }
+
+    def times_at(
+        self, places: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, datetime]:
+        """Read when the records at or after some offsets were appended.
+
+        Args:
+            places: By partition, an offset before the end of its log.
+
+        Returns:
+            The times of the records that arrived within the timeout; other partitions
+            are left out.
+
+        Raises:
+            RetryableError: ``KAFKA_UNREACHABLE``.
+        """
+        times: dict[TopicPartition, datetime] = {}
+        with self._consumer() as consumer:
+            for place, offset in places.items():
+                consumer.assign(
+                    [KafkaTopicPartition(place.topic, place.partition, offset)]
+                )
+                message = consumer.poll(BROKER_TIMEOUT_S)
+                if message is None or message.error() is not None:
+                    continue
+                kind, milliseconds = message.timestamp()
+                if kind != TIMESTAMP_NOT_AVAILABLE:
+                    times[place] = datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
+        return times
+
+    def retention_of(self, topics: tuple[str, ...]) -> dict[str, timedelta | None]:
+        """Read how long each topic keeps records; None means without a limit.
+
+        A limit on a topic's size is ignored.
+
+        Raises:
+            RetryableError: ``KAFKA_UNREACHABLE``.
+        """
+        admin = AdminClient({**client_config(self._bootstrap), **_QUIET})
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        with self._translated():
+            answers = admin.describe_configs(
+                resources, request_timeout=BROKER_TIMEOUT_S
+            )
+            kept = {
+                resource.name: int(answer.result()["retention.ms"].value)
+                for resource, answer in answers.items()
+            }
+        return {
+            topic: None if milliseconds < 0 else timedelta(milliseconds=milliseconds)
+            for topic, milliseconds in kept.items()
+        }
+
+    @contextmanager
+    def _consumer(self) -> Iterator[Consumer]:
+        consumer = Consumer(
+            {
+                **client_config(self._bootstrap),
+                "group.id": "tallyweir-offsets",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "error",
+                **_QUIET,
+            }
+        )
+        try:
+            with self._translated():
+                yield consumer
+        finally:
+            consumer.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            raise RetryableError(
+                "KAFKA_UNREACHABLE",
+                saw=f"The broker at {self._bootstrap} answered {error.args[0].str()}.",
+                why="Only Kafka knows what it holds.",
+                fix="Check that the broker runs and that TALLYWEIR_KAFKA_BOOTSTRAP "
+                "names it.",
+            ) from error

@@ -1,4 +1,9 @@
-"""Which code answers which path; ``guarded_paths`` has those that need a token."""
+"""Which code answers which path.
+
+Charts and profiles are here too. ``guarded_paths`` has the paths that need a token,
+``quoting_paths`` those whose answers may quote records, ``steering_paths`` those about
+acts.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +22,11 @@ from starlette.middleware.base import RequestResponseEndpoint
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from tallyweir.services.monitor.chart_paths import ChartPaths
 from tallyweir.services.monitor.gauge_keeper import GaugeKeeper
 from tallyweir.services.monitor.guard import Guard
 from tallyweir.services.monitor.guarded_paths import GuardedPaths
 from tallyweir.services.monitor.home_reader import HomeReader
 from tallyweir.services.monitor.look_metrics import LookMetrics
-from tallyweir.services.monitor.profile_paths import ProfilePaths
 from tallyweir.services.monitor.quoting_paths import QuotingPaths
 from tallyweir.services.monitor.read_room import (
     WATCHERS_MAX,
@@ -33,8 +36,10 @@ from tallyweir.services.monitor.read_room import (
 )
 from tallyweir.services.monitor.steering_paths import SteeringPaths
 from tallyweir.services.monitor.watcher import Look, Watcher, trouble_json
-from tallyweir.services.operate.bottleneck_json import bottleneck_json
+from tallyweir.services.operate.pipeline_json import bottleneck_json, gauges_json
 from tallyweir.sinks.postgres import audit
+from tallyweir.sinks.postgres.profiles import list_profiles, read_flame_graph
+from tallyweir.sinks.postgres.records.pipeline_gauges import read_gauges
 from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     RetryableError,
@@ -239,3 +244,66 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         # The state of the pipeline does not allow the act.
         status = 409
     return JSONResponse(trouble_json(error), status_code=status)
+
+
+class ChartPaths:
+    """Answers requests for charts.
+
+    Args:
+        home: The home database.
+    """
+
+    def __init__(self, home: HomeReader) -> None:
+        self._home = home
+
+    def add_to(self, pages: FastAPI) -> None:
+        """Add the path to an application."""
+
+        @pages.get("/api/pipelines/{name}/charts")
+        def charts(
+            name: str,
+            slot_s: Annotated[int, Query(ge=1, le=_SLOT_MAX_S)] = 10,
+            slots: Annotated[int, Query(ge=1, le=_SLOTS_MAX)] = 180,
+        ) -> Response:
+            def read(connection: Connection[TupleRow]) -> dict[str, object]:
+                return {
+                    "slots": audit.read_charts(
+                        connection, name, slot_s=slot_s, slots=slots
+                    ),
+                    "gauges": [
+                        gauges_json(one)
+                        for one in read_gauges(connection, name, seconds=slot_s * slots)
+                    ],
+                }
+
+            return Response(
+                to_json(self._home.read(read)), media_type="application/json"
+            )
+
+
+#: Nothing in a flame graph can run or load anything.
+_SANDBOX = {"content-security-policy": "default-src 'none'; sandbox"}
+
+
+class ProfilePaths:
+    """Answers requests for profiles.
+
+    Args:
+        home: The home database.
+    """
+
+    def __init__(self, home: HomeReader) -> None:
+        self._home = home
+
+    def add_to(self, pages: FastAPI) -> None:
+        """Add the paths to an application."""
+
+        @pages.get("/api/pipelines/{name}/profiles")
+        def profiles(name: str) -> Response:
+            found = self._home.read(lambda c: list_profiles(c, name))
+            return Response(to_json(found), media_type="application/json")
+
+        @pages.get("/api/pipelines/{name}/profiles/{profile_id}.svg")
+        def flame_graph(name: str, profile_id: int) -> Response:
+            found = self._home.read(lambda c: read_flame_graph(c, name, profile_id))
+            return Response(found, media_type="image/svg+xml", headers=_SANDBOX)

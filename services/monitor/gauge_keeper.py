@@ -17,10 +17,10 @@ import structlog
 
 from tallyweir.services.alerts.retention import NOTHING_UNREAD, KafkaRetention, Unread
 from tallyweir.services.kafka.source_lag import lags_of
-from tallyweir.services.kafka.topic_positions import positions_of, read_positions
+from tallyweir.services.kafka.topic_log import positions_of, read_positions
 from tallyweir.services.monitor.home_reader import HomeReader
-from tallyweir.services.monitor.shown_pipeline import Broker
-from tallyweir.services.operate.gauged import Gauged
+from tallyweir.services.monitor.watcher import Broker
+from tallyweir.services.operate.pipeline_json import Gauged
 from tallyweir.sinks.postgres.audit import (
     PipelineSummary,
     read_overview,

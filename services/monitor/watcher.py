@@ -1,21 +1,26 @@
-"""Looks at all pipelines every few seconds, once for all watchers."""
+"""Looks at all pipelines every few seconds, once for all watchers.
+
+The numbers of a pipeline have the names of ``status --json`` (docs/status.md).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import structlog
 
-from tallyweir.services.kafka.topic_positions import positions_of, read_positions
+from tallyweir.services.kafka.source_lag import lags_of
+from tallyweir.services.kafka.topic_log import positions_of, read_positions
 from tallyweir.services.monitor.home_reader import HomeReader
-from tallyweir.services.monitor.shown_pipeline import Broker, summary_json
-from tallyweir.services.operate.gauged import Gauged
-from tallyweir.sinks.postgres.alerting.firing import FiringAlert, read_firing
+from tallyweir.services.operate.pipeline_json import Gauged, gauges_json
+from tallyweir.sinks.postgres.alerting.alert_book import FiringAlert, read_firing
 from tallyweir.sinks.postgres.audit import PipelineSummary, read_overview
 from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 EVERY_S = 2.0
 #: The watcher asks Kafka less often than the home database.
@@ -138,3 +143,59 @@ class Watcher:
 def trouble_json(error: TallyweirError) -> dict[str, str]:
     """Return an error as the page shows it."""
     return {"code": error.code, "saw": error.saw, "why": error.why, "fix": error.fix}
+
+
+Broker = Mapping[TopicPartition, BrokerPosition] | None
+
+
+def summary_json(
+    found: PipelineSummary,
+    broker: Broker,
+    firing: Sequence[FiringAlert] = (),
+    gauged: Gauged | None = None,
+) -> dict[str, object]:
+    """Return what the overview shows of a pipeline; unknown values are null.
+
+    Args:
+        found: Summary from the home database.
+        broker: Positions of its topics in Kafka; None if Kafka does not answer.
+        firing: The firing alerts of all pipelines.
+        gauged: Its last gauges; None before the first round.
+    """
+    lags = lags_of(found.next_offsets, broker)
+    lag = None if lags is None else sum(lags.values())
+    held_back = (
+        None if broker is None else sum(one.held_back for one in broker.values())
+    )
+    return {
+        "pipeline": found.pipeline,
+        "guarantee": found.guarantee.value,
+        "topics": list(found.topics),
+        "state": found.state(lag).value,
+        "cause": found.cause(lag) or _held_told(held_back),
+        "lag": lag,
+        "held_back": held_back,
+        "catch_up_s": found.catch_up_s(lag),
+        "freshness_s": found.freshness_s,
+        "since_commit_s": found.since_commit_s,
+        "events_per_second_minute": found.recent.per_second,
+        "watermark": found.watermark,
+        "last_sequence": found.last_sequence,
+        "in_doubt": found.in_doubt,
+        "minute": asdict(found.recent),
+        "receipt": found.receipt
+        and {**asdict(found.receipt), "age_s": found.since_receipt_s},
+        "driver": found.driver and asdict(found.driver),
+        "gauges": gauged and gauges_json(gauged.gauges),
+        "committed": gauged and asdict(gauged.committed),
+        "alerts": [asdict(one) for one in firing if one.pipeline == found.pipeline],
+    }
+
+
+def _held_told(held_back: int | None) -> str | None:
+    if not held_back:
+        return None
+    return (
+        f"{held_back:,} offsets wait in Kafka behind an open transaction; tallyweir "
+        "status shows whose."
+    )

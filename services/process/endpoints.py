@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tallyweir.services.local.embedded.archived_classes import class_archive
 from tallyweir.services.local.embedded.jars import spark_jars
-from tallyweir.services.local.embedded.java import java_home
+from tallyweir.services.local.embedded.java import class_archive, java_home
 from tallyweir.services.local.embedded.state_directory import (
     ROOT,
     STATE_DIRECTORY_VARIABLE,
@@ -184,8 +183,8 @@ def resolve_databases() -> dict[str, str]:
 
 
 def _with_others(home_dsn: str) -> dict[str, str]:
-    from tallyweir.sinks.postgres.server.branch_names import HOME  # noqa: PLC0415 - slow
     from tallyweir.sinks.postgres.server.databases import parse_databases  # noqa: PLC0415 - slow
+    from tallyweir.sinks.postgres.server.naming import HOME  # noqa: PLC0415 - slow
 
     return {HOME: home_dsn, **parse_databases(os.environ, {})}
 

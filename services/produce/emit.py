@@ -1,15 +1,20 @@
-"""Send a file of events to a topic, with faults on request."""
+"""Send a file of events to a topic: its rows, at a pace, with faults on request."""
 
 from __future__ import annotations
 
+import csv
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
+from typing import TextIO
 
 from tallyweir.schemas.codec import EventRecord
 from tallyweir.schemas.contract import Contract
 from tallyweir.schemas.errors import EncodeError
+from tallyweir.schemas.text_rows import CsvRows, JsonRows, RowError
 from tallyweir.services.produce.faults import (
     Expectation,
     FaultPlan,
@@ -174,3 +179,133 @@ def _explained(plan: FaultPlan, records: Iterable[EventRecord]) -> Iterator[Mess
             why=exc.why,
             fix="Correct the row and send the file again: repeats do no harm.",
         ) from exc
+
+
+class PacedRecords:
+    """Yields records no faster than a rate; can be read once.
+
+    It catches up after the reader was busy, so the mean rate holds.
+
+    Args:
+        records: The records, possibly without end.
+        rate: Records per second; None for as fast as they are read.
+        events: Stop after this many records; None for all.
+        seconds: Stop after this many seconds; None for no limit.
+    """
+
+    def __init__(
+        self,
+        records: Iterable[EventRecord],
+        *,
+        rate: float | None,
+        events: int | None,
+        seconds: float | None,
+    ) -> None:
+        self._records = records
+        self._rate = rate
+        self._events = events
+        self._seconds = seconds
+        self._stopped = threading.Event()
+
+    @property
+    def line_number(self) -> int | None:
+        """The line in its file of the record yielded last, if it comes from a file."""
+        return getattr(self._records, "line_number", None)
+
+    def stop(self) -> None:
+        """Stop yielding records; safe in a signal handler."""
+        self._stopped.set()
+
+    def __iter__(self) -> Iterator[EventRecord]:
+        """Yield the records."""
+        began = time.monotonic()
+        for number, record in enumerate(self._records):
+            if number == self._events:
+                return
+            due_s = 0.0 if self._rate is None else number / self._rate
+            wait_s = began + due_s - time.monotonic()
+            if self._seconds is not None and (
+                due_s >= self._seconds or time.monotonic() - began >= self._seconds
+            ):
+                return
+            if self._stopped.wait(wait_s) if wait_s > 0 else self._stopped.is_set():
+                return
+            yield record
+
+
+class TypedRows:
+    """The records of a CSV or JSON lines stream, in order; can be read once.
+
+    Args:
+        lines: The open text; for CSV with untranslated newlines (``newline=""``).
+        contract: The contract of the rows.
+        form: ``csv`` (with a header line) or ``jsonl``.
+        limit: Stop after this many records; None for all.
+
+    Attributes:
+        line_number: The line of the row yielded last, from 1.
+    """
+
+    def __init__(
+        self,
+        lines: TextIO,
+        contract: Contract,
+        *,
+        form: str,
+        limit: int | None = None,
+    ) -> None:
+        assert form in {"csv", "jsonl"}
+        self.line_number = 0
+        self._lines = lines
+        self._contract = contract
+        self._form = form
+        self._limit = limit
+
+    def __iter__(self) -> Iterator[EventRecord]:
+        """Yield one record per row.
+
+        Raises:
+            ConfigurationError: A row does not fit; the error names line, column and
+                value.
+        """
+        try:
+            rows = self._csv() if self._form == "csv" else self._json_lines()
+            yield from islice(rows, self._limit)
+        except UnicodeDecodeError as exc:
+            raise self._refusal(
+                "INPUT_MALFORMED", f"the text is not UTF-8 ({exc.reason})"
+            ) from exc
+        except RowError as exc:
+            raise self._refusal(exc.code, exc.saw) from exc
+
+    def _csv(self) -> Iterator[EventRecord]:
+        reader = csv.reader(self._lines, strict=True)
+        try:
+            header = next(reader, None)
+            self.line_number = 1
+            if not header:
+                raise self._refusal("INPUT_EMPTY", "there is no header line")
+            rows = CsvRows(self._contract, header)
+            for cells in reader:
+                self.line_number = reader.line_num
+                if cells:
+                    yield rows.read(cells)
+        except csv.Error as exc:
+            self.line_number = reader.line_num
+            raise self._refusal("INPUT_MALFORMED", f"not CSV ({exc})") from exc
+
+    def _json_lines(self) -> Iterator[EventRecord]:
+        rows = JsonRows(self._contract)
+        for number, line in enumerate(self._lines, start=1):
+            self.line_number = number
+            if line.strip():
+                yield rows.read_text(line)
+
+    def _refusal(self, code: str, saw: str) -> ConfigurationError:
+        return ConfigurationError(
+            code,
+            saw=f"Line {self.line_number}: {saw}.",
+            why=f"Each row must be a {self._contract.reference}; those before this "
+            "line may have been sent.",
+            fix="Correct the row and send the file again: repeats do no harm.",
+        )

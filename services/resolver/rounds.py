@@ -1,14 +1,17 @@
-"""One round of the resolver: checks every database, and finishes branches."""
+"""One round of the resolver: checks every database, and finishes branches.
+
+It finishes each branch separately: a database that does not answer, or a branch that
+another role owns, must not delay the others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
-from tallyweir.services.resolver.one_branch import OneBranch, OneDecision
 from tallyweir.sinks.postgres.audit.status.branches_in_doubt import (
     Evidence,
     HomeClaims,
@@ -20,13 +23,13 @@ from tallyweir.sinks.postgres.audit.status.branches_in_doubt import (
     read_unnoted,
 )
 from tallyweir.sinks.postgres.branches.prepared_branches import PostgresPreparedBranches
-from tallyweir.sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
-from tallyweir.sinks.postgres.server.branch_names import HOME
-from tallyweir.sinks.postgres.server.connection import connect
-from tallyweir.sinks.postgres.server.database_link import DatabaseLink
+from tallyweir.sinks.postgres.ledger.stored_state import PostgresDecisionLedger
+from tallyweir.sinks.postgres.server.connection import DatabaseLink, connect
 from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.errors import TallyweirError
-from tallyweir.sinks.protocol.in_doubt import GlobalId, InDoubtVerdict
+from tallyweir.sinks.protocol.in_doubt import GlobalId, InDoubtFacts, InDoubtVerdict
+from tallyweir.sinks.protocol.ports import DecisionLedger, PreparedBranches
 from tallyweir.sinks.protocol.resolution import Resolution, resolve
 
 #: A driver finishes its own branches within moments. A resolver that acts earlier makes
@@ -291,3 +294,50 @@ def _fix(evidence: Evidence) -> str:
         f"Start pipeline {evidence.pipeline}, if its driver is dead: a new claim "
         "rolls the branch back."
     )
+
+
+class OneDecision:
+    """The ``DecisionLedger`` of a pipeline as if it had decided one branch at most.
+
+    It leaves out only other branches, so every verdict on this one is the same.
+    """
+
+    def __init__(self, ledger: DecisionLedger, gid: GlobalId) -> None:
+        self._ledger = ledger
+        self._gid = gid
+
+    def read_in_doubt(self, gids: Collection[GlobalId]) -> InDoubtFacts:
+        facts = self._ledger.read_in_doubt(gids)
+        return replace(facts, unresolved=facts.unresolved & {self._gid})
+
+    def note_committed(self, branches: Collection[GlobalId]) -> None:
+        self._ledger.note_committed(branches)
+
+
+class OneBranch:
+    """The ``PreparedBranches`` of a database, limited to one listed branch.
+
+    Args:
+        branches: All prepared branches of that database.
+        listed: The branch, if it was found prepared before; may be empty.
+    """
+
+    def __init__(self, branches: PreparedBranches, listed: Sequence[GlobalId]) -> None:
+        self._branches = branches
+        self._listed = listed
+
+    @property
+    def database(self) -> str:
+        return self._branches.database
+
+    def list_prepared(self) -> Sequence[GlobalId]:
+        return self._listed
+
+    def commit_prepared(self, gid: GlobalId) -> bool:
+        return self._branches.commit_prepared(gid)
+
+    def roll_back_prepared(self, gid: GlobalId) -> bool:
+        return self._branches.roll_back_prepared(gid)
+
+    def has_marker(self, gid: GlobalId) -> bool:
+        return self._branches.has_marker(gid)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from tallyweir.services.process.tenured_service import TenuredService
-from tallyweir.sinks.postgres.server.locked_session import LockedSession
+from tallyweir.services.process.repeating_service import TenuredService
+from tallyweir.sinks.postgres.server.locks import LockedSession
 from tallyweir.sinks.protocol.errors import RetryableError
 
 

@@ -32,8 +32,8 @@ SLEEPERS = {
     "services/dev/bench/latency.py": "sends at a pace, and polls a table for its rows",
     "services/dev/bench/soak/soak.py": "sends at a pace, and polls the ledger",
     "services/dev/images/engine.py": "polls a server until it answers",
-    "services/cli/steering/drain.py": "polls for a driver to end a drain",
-    "services/local/embedded/daemon.py": "polls a server until it answers",
+    "services/cli/steering/pause.py": "polls for a driver to end a drain",
+    "services/local/embedded/embedded_server.py": "polls a server until it answers",
     "services/local/embedded/postgres.py": "polls for leftover processes to end",
 }
 #: Modules that may open a connection to Postgres without the pinned settings, and why.
@@ -70,15 +70,11 @@ OWN_VARIABLES = "TALLYWEIR_"
 #: Names that modules of several packages share, and why they mean one thing. The module
 #: of a command has the name of its command, even if another module has it too.
 SHARED_NAMES = {
-    "application.py": "the HTTP application of a service",
     "service.py": "the loop of a service",
-    "tenure.py": "the work of a service that holds its lock",
     "errors.py": "the errors of a package",
     "columns.py": "of a pipeline, in its definition and in Postgres",
     "databases.py": "of a pipeline, in its definition and in the environment",
     "durations.py": "as text, and as a pipeline uses them",
-    "guarantee.py": "of a pipeline, as the protocol and the definition know it",
-    "window_kinds.py": "of an output, in the definition and in Postgres",
 }
 _COMMANDS = "services/cli/"
 

@@ -1,19 +1,183 @@
-"""What slows a pipeline down, by name, and what to do about it."""
+"""What slows a pipeline down, by name, with the figures that tell it, and a way out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median
 
 from tallyweir.sinks.diagnosis.batch_time import (
     BETWEEN,
     COMMIT,
     SPARK,
     MeasuredBatch,
+    added_parts,
+    staged_by_tasks,
 )
-from tallyweir.sinks.diagnosis.loop_times import LoopTimes
-from tallyweir.sinks.diagnosis.remedies import REMEDY_OF_PART, REMEDY_OF_UNKNOWN
+from tallyweir.sinks.protocol.measures import Measures, sum_measures
+
+REMEDY_OF_PART = {
+    "between": "Spark plans the next batch; raise TALLYWEIR_BATCH_OFFSETS_MAX if "
+    "batches are small.",
+    "plan": "The home database or a lookup's refresh answers slowly; look at both.",
+    "spark": "Spark starts tasks and shuffles; larger batches need it less often.",
+    "read": "Reading and what Spark computes take longest: more partitions and cores, "
+    "or fewer lookups and expressions.",
+    "decode": (
+        "More partitions and cores share the decoding out; fewer fields in the "
+        "outputs avoid some of it."
+    ),
+    "validate": "Simplify or drop rules; each is an expression over every event.",
+    "deduplicate": "Shorten deduplicate.horizon, or give the driver more memory for "
+    "the catalog.",
+    "windows": "Fewer groups or aggregates, or larger windows, make fewer partials.",
+    "make_rows": "Fewer or narrower outputs make fewer rows.",
+    "copy": "Staging is bound by Postgres: give it memory and CPU, or narrow the rows.",
+    "transform": "The pipeline's transform takes longest; work on whole Arrow columns.",
+    "predict": "The models take longest; smaller ones, or more cores, help.",
+    "keys": "Functions on keyed state take longest; do less for each key.",
+    "publish": "Publishing takes longest; look at the home database.",
+    "read_keys": "Reading keyed state takes longest: keep less of it per key.",
+    "copy_keys": "Changed state takes longest to write: keep less of it per key.",
+    "publish_rows": "Indexes and constraints of the target tables cost most; drop "
+    "those that are not used, or set `parallel` branches.",
+    "publish_ledger": "The ledger's own rows take longest: larger batches, or a faster "
+    "connection to the home database.",
+    "publish_windows": "Merging windows takes longest: fewer groups in a batch, so "
+    "larger windows, fewer keys, or larger batches.",
+    "publish_seen_ids": "The catalog takes the IDs; a faster disk for the home helps.",
+    "publish_event_logs": (
+        "Many events do not become results; see dead letters and duplicates."
+    ),
+    "publish_keyed_state": "Changing keyed state takes longest: keep less per key.",
+    "publish_lock": "Another session holds the pipeline's row; look for the resolver "
+    "or a batch run.",
+    "publish_commit": "COMMIT waits for the disk or a standby; a faster pg_wal helps.",
+    "publish_samples": "Samples take longest: keep fewer rows of each step.",
+    "publish_other": "Other databases take long to prepare their branches.",
+}
+
+#: A ledger may hold measures that a newer or an older release has written.
+REMEDY_OF_UNKNOWN = (
+    "Another version of Tallyweir measured this part; see the documentation of that "
+    "version."
+)
+
+
+class LoopTimes:
+    """The times of a driver's loop over some batches, and of waiting since.
+
+    A driver's first batch pays for the start of workers and code, so its times are left
+    out if there are other batches.
+
+    Args:
+        batches: Batches with measures.
+        partitions: Number of partitions that a batch may read.
+        idle_s: Seconds that the loop has waited since the last of them.
+    """
+
+    def __init__(
+        self,
+        batches: Sequence[MeasuredBatch],
+        *,
+        partitions: int = 0,
+        idle_s: float = 0.0,
+    ) -> None:
+        # A driver's first batch has no COMMIT before it.
+        warm = [one for one in batches if "commit_before" in one.measures.seconds]
+        self._batches = warm or batches
+        self._partitions = partitions
+        self.parts = added_parts(self._batches)
+        self.parts[BETWEEN] = self.parts.get(BETWEEN, 0.0) + idle_s
+        self.whole = sum(self.parts.values())
+        count = max(1, len(self._batches))
+        #: Records per batch.
+        self.rows = sum(batch.read for batch in self._batches) / count
+        #: Seconds per batch.
+        self.loop_s = self.whole / count
+
+    def share(self, *parts: str) -> float:
+        """Return the share of some parts together."""
+        if not self.whole:
+            return 0.0
+        return sum(self.parts.get(name, 0.0) for name in parts) / self.whole
+
+    @property
+    def slots(self) -> int:
+        return max((one.measures.slots for one in self._batches), default=0)
+
+    @property
+    def is_by_tasks(self) -> bool:
+        """Whether Spark's tasks staged the batches, and not the driver."""
+        return any(staged_by_tasks(one.measures) for one in self._batches)
+
+    def busiest_task(self, *, has_backlog: bool) -> tuple[float, int]:
+        """Return the share of the busiest task in phase one, and the number of tasks.
+
+        With a backlog, a partition without records counts as a task without work: the
+        backlog is in the others.
+        """
+        found = []
+        for one in self._batches:
+            tasks = one.measures.task_seconds
+            if not any(tasks) or not staged_by_tasks(one.measures):
+                continue
+            count = max(len(tasks), self._partitions if has_backlog else 0)
+            found.append(_busiest(max(tasks), sum(tasks), count, one.measures))
+        return _middle(found)
+
+    def busiest_of_keys(self) -> tuple[float, int]:
+        """Return the same for the tasks that call functions on keyed state."""
+        each = ((one.measures.steps.get("keys"), one) for one in self._batches)
+        return _middle(
+            [
+                _busiest(step.seconds_max, step.seconds, step.tasks, one.measures)
+                for step, one in each
+                if step is not None and step.seconds
+            ]
+        )
+
+    def hottest_told(self) -> str:
+        """Say which key is the hottest of its output, if any is known."""
+        found = sum_measures(
+            Measures(hot_keys=one.measures.hot_keys) for one in self._batches
+        ).hot_keys
+        each = [
+            (events / one.events, key, output)
+            for output, one in found.items()
+            for key, events in one.keys.items()
+        ]
+        if not each:
+            return ""
+        share, key, output = max(each)
+        return f"; of the events of {output}, {share:.0%} are of the key {key}"
+
+    def commit_s(self) -> float:
+        """Return the median seconds of a COMMIT; 0 if no COMMIT is known."""
+        found = [
+            one.measures.seconds["commit_before"]
+            for one in self._batches
+            if "commit_before" in one.measures.seconds
+        ]
+        return median(found) if found else 0.0
+
+
+def _busiest(
+    greatest_s: float, all_s: float, tasks: int, measures: Measures
+) -> tuple[float, int]:
+    """Return the share of a task, and how many tasks ran at a time.
+
+    If there are more tasks than can run at a time, the slowest delays the batch only
+    if it takes longer than a slot's share of the whole work.
+    """
+    return greatest_s / all_s, min(tasks, measures.slots or tasks)
+
+
+def _middle(found: Sequence[tuple[float, int]]) -> tuple[float, int]:
+    """Return the value of the middle batch, since one batch may have hung."""
+    return sorted(found)[len(found) // 2] if found else (1.0, 1)
+
 
 #: Limits on the batches used: fewer say too little, and older ones are history.
 BATCHES_MIN = 3

@@ -25,11 +25,10 @@ from tallyweir.sinks.protocol.decisions import PublishDecision
 from tallyweir.sinks.protocol.identity import BatchKey, Epoch
 from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
 from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
-from tallyweir.sinks.protocol.keyed_votes import KeyedVote
 from tallyweir.sinks.protocol.measures import NOTHING_MEASURED, Measures
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.protocol.recovery import StoredPosition, topic_ids
-from tallyweir.sinks.protocol.votes import BatchTally, Vote
+from tallyweir.sinks.protocol.votes import BatchTally, KeyedVote, Vote
 from tallyweir.sinks.protocol.watermark import (
     ClockRule,
     PartitionClock,

@@ -12,7 +12,6 @@ from typing import Any
 
 from tallyweir.sinks.protocol import errors
 from tallyweir.sinks.protocol.identity import Attempt
-from tallyweir.sinks.protocol.keyed_votes import KeyedVote
 from tallyweir.sinks.protocol.measures import (
     NOTHING_MEASURED,
     measures_json,
@@ -26,6 +25,7 @@ from tallyweir.sinks.protocol.samples import (
 )
 from tallyweir.sinks.protocol.votes import (
     EventCounts,
+    KeyedVote,
     OutputTally,
     PartitionTally,
     Vote,

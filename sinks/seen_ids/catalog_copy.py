@@ -2,36 +2,47 @@
 
 Postgres is the authority; the driver makes the copy from it at its start, and the copy
 ends with the driver. Each batch adds a segment of the IDs that the one before it has
-committed. IDs that the holder of a batch's round already knows (held_batches.py) are
-taken from it, and stay in memory until they are merged.
-A separate thread merges segments while batches run: an ID is rewritten about
+committed. A separate thread merges segments while batches run: an ID is rewritten about
 log4(N / batch) times, and a look-up searches about as many segments.
 
 For buckets that were merged in Postgres, the copy fetches only the filters at first. It
 fetches a bucket's chunks once look-ups in them have cost as much as fetching would
-(stored_chunks.py). The same thread fetches them, one piece per batch. When all are
-here, they are searched as one (chunk_group.py).
+(``stored_chunks``). The same thread fetches them, one piece per batch.
 
 Segments follow each other by sequence. The bucket is a column of a segment, not a
 folder: a batch of old events touches hundreds of buckets, and the cost of a search
 grows with the number of segments. IDs of expired buckets are invisible at once; they
 leave the disk with the next merge of their segment, or when the whole segment has
 expired.
+
+``HeldBatches`` takes the newest batches from the holder's memory, where they stay until
+they are merged. The holder gave these IDs away itself, so it need not read them again.
+A round is approved when the number of filed IDs equals the number of held IDs
+(``claim_holder``), and each filed ID is held. So both are the same IDs, with the same
+payload hashes and buckets, and they have one order. A publish moves all filed IDs or
+none.
+
+- A batch that was refused is staged again, in a round of its own. When that round
+  begins, the holder forgets the IDs of this batch and of the one after it.
+- If the answer to a batch's COMMIT was lost, the same votes are published again under
+  the same claim, or the driver starts over with another holder.
+- No other batch has the same number: another driver that publishes claims a newer
+  epoch, and the database then refuses all batches planned under this one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
-from tallyweir.sinks.seen_ids.chunk_group import ChunkGroup
 from tallyweir.sinks.seen_ids.run import Run
 from tallyweir.sinks.seen_ids.segment import Columns, SegmentView, write_merged
 from tallyweir.sinks.seen_ids.stored_chunks import (
+    ChunkGroup,
     ChunkReader,
     StoredChunks,
     copy_failed,
@@ -290,3 +301,37 @@ def _count_to_keep(sizes: list[int]) -> int:
             return at
         total -= size
     return len(sizes)
+
+
+class HeldBatches:
+    """The catalog, with the newest batches taken from memory.
+
+    Args:
+        held: IDs of batches that were published, by sequence.
+        catalog: Source of every batch.
+    """
+
+    def __init__(self, held: Mapping[int, Columns], catalog: RunSource) -> None:
+        self._held = held
+        self._catalog = catalog
+
+    def fetch_runs(
+        self, *, after_sequence: int, through_sequence: int, live_from_bucket: int
+    ) -> Iterator[tuple[int, Fetched]]:
+        """Stream as ``RunSource.fetch_runs``; held batches may have expired IDs.
+
+        Only held batches at the end of the range are used. The database sends merged
+        IDs before any run, so a held batch in the middle would come in the wrong order.
+        """
+        last_fetched = through_sequence
+        while last_fetched > after_sequence and last_fetched in self._held:
+            last_fetched -= 1
+        if last_fetched > after_sequence:
+            yield from self._catalog.fetch_runs(
+                after_sequence=after_sequence,
+                through_sequence=last_fetched,
+                live_from_bucket=live_from_bucket,
+            )
+        for sequence in range(last_fetched + 1, through_sequence + 1):
+            if len(self._held[sequence]):
+                yield sequence, self._held[sequence]

@@ -25,13 +25,13 @@ from tallyweir.sinks.seen_ids.claim import NO_HASH, Found
 from tallyweir.sinks.seen_ids.ordering import (
     BoolArray,
     I64Array,
+    PlaceIndex,
     U64Array,
     find_pairs,
     find_pairs_from,
     last_of_each,
     merge_order,
 )
-from tallyweir.sinks.seen_ids.place_index import PlaceIndex
 from tallyweir.sinks.seen_ids.run import Run
 from tallyweir.sinks.seen_ids.word_table import WordTable
 

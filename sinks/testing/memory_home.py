@@ -2,7 +2,8 @@
 
 Several ``MemoryHome`` drivers share one ``MemoryDatabase``. It publishes only to append
 tables and knows no windows, but it fences, compares, counts and fails like the real
-one; ``tallyweir.sinks.testing.conformance`` holds the two to the same behaviour.
+one; ``tallyweir.sinks.testing.conformance`` holds the two to the same behaviour. A
+transaction can change what ``DatabaseState`` has, and nothing else.
 
 Nothing here is thread-safe or random: the caller decides what happens, so a seed
 reproduces a history.
@@ -12,31 +13,89 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from tallyweir.sinks.protocol.batch_run import streamed
 from tallyweir.sinks.protocol.decisions import PublishDecision, decide_publish
 from tallyweir.sinks.protocol.errors import OutcomeUnknownError, RetryableError
-from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.identity import BatchKey, Epoch
 from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
 from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
-from tallyweir.sinks.protocol.ports import (
-    BatchPlan,
-    BatchTerms,
-    Progress,
-)
+from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.ports import BatchPlan, BatchTerms, Progress
 from tallyweir.sinks.protocol.recovery import StoredPosition
-from tallyweir.sinks.protocol.votes import BatchTally
-from tallyweir.sinks.protocol.watermark import ClockRule
-from tallyweir.sinks.testing.memory_home_state import DatabaseState, LedgerEntry
+from tallyweir.sinks.protocol.votes import BatchTally, EventCounts
+from tallyweir.sinks.protocol.watermark import ClockRule, PartitionClock
 from tallyweir.sinks.testing.memory_server import (
     LostAnswer,
     MemoryServer,
+    MemoryStagingTables,
     lock_not_available,
 )
-from tallyweir.sinks.testing.memory_staging_tables import MemoryStagingTables
 from tallyweir.sinks.testing.planned_batches import KEYED, Position
+
+#: The home database's installation.
+INSTALLATION = "0123456789ab"
+
+#: The number of the one pipeline.
+PIPELINE_NUMBER = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerEntry:
+    """One published batch."""
+
+    sequence: SequenceNumber
+    key: BatchKey
+    ranges: tuple[OffsetRange, ...]
+    counts: EventCounts
+    checksum: int
+    watermark_before_us: int | None
+    watermark_after_us: int | None
+    restagings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseState:
+    """Everything that a transaction of the home database can change.
+
+    It is never changed in place: a commit replaces the old state by a new one, so a
+    state that was kept is a backup.
+    """
+
+    #: Epoch to the nonce of the driver that claimed it.
+    claims: Mapping[Epoch, str] = field(default_factory=dict)
+    positions: Mapping[TopicPartition, StoredPosition] = field(default_factory=dict)
+    clocks: Mapping[TopicPartition, PartitionClock] = field(default_factory=dict)
+    watermark_us: int | None = None
+    ledger: tuple[LedgerEntry, ...] = ()
+    #: Branches that batches were committed with, in the order of the batches.
+    decided: tuple[GlobalId, ...] = ()
+    #: Those branches that were seen committed.
+    noted: frozenset[GlobalId] = frozenset()
+    tables: Mapping[str, tuple[Position, ...]] = field(default_factory=dict)
+    #: The count that a function keeps for each key.
+    keyed: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def visible_through(self) -> int:
+        """The newest batch that is noted as committed everywhere, like all before."""
+        unnoted = [gid.sequence for gid in self.decided if gid not in self.noted]
+        return min(unnoted, default=len(self.ledger) + 1) - 1
+
+    @property
+    def newest_epoch(self) -> Epoch:
+        return max(self.claims, default=Epoch(0))
+
+    @property
+    def newest_claim(self) -> EpochClaim:
+        return EpochClaim(
+            installation=INSTALLATION,
+            pipeline_number=PIPELINE_NUMBER,
+            epoch=self.newest_epoch,
+            nonce=self.claims.get(self.newest_epoch, "0" * 8),
+        )
 
 
 class MemoryDatabase(MemoryServer):

@@ -23,10 +23,10 @@ from tallyweir.sinks.protocol.votes import BatchTally
 from tallyweir.sinks.testing.memory_server import (
     LostAnswer,
     MemoryServer,
+    MemoryStagingTables,
     lock_not_available,
     no_answer,
 )
-from tallyweir.sinks.testing.memory_staging_tables import MemoryStagingTables
 from tallyweir.sinks.testing.planned_batches import Position, staged_for
 
 #: The unique key of a branch's marker.

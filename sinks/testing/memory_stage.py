@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from tallyweir.sinks.protocol.identity import Attempt, Epoch
-from tallyweir.sinks.protocol.keyed_votes import KeyedVote
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.ports import BatchPlan, Rejection, StagedBatch, StagedKeys
-from tallyweir.sinks.protocol.votes import BatchTally
+from tallyweir.sinks.protocol.votes import BatchTally, KeyedVote
 from tallyweir.sinks.testing.memory_home import MemoryDatabase
-from tallyweir.sinks.testing.memory_staging_tables import MemoryStagingTables
+from tallyweir.sinks.testing.memory_server import MemoryStagingTables
 from tallyweir.sinks.testing.planned_batches import (
     HOME,
     KEYED,

@@ -16,7 +16,7 @@ import sys
 import pytest
 
 from tallyweir.sinks.testing.simulation.faults import PLACES
-from tallyweir.sinks.testing.simulation.runs import run_histories, run_history
+from tallyweir.sinks.testing.simulation.history import run_histories, run_history
 
 _FEW = 300
 

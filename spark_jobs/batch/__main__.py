@@ -15,8 +15,10 @@ from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
 from tallyweir.spark_jobs.driver.dead_told import ALL_DIED, dead_told
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
-from tallyweir.spark_jobs.engine.spark_log import configure_spark_logging
-from tallyweir.spark_jobs.engine.stop_signals import end_on_interrupt
+from tallyweir.spark_jobs.engine.program import (
+    configure_spark_logging,
+    end_on_interrupt,
+)
 
 _TOLD = "interrupted: the same command finishes the run, unless it is done"
 
@@ -47,10 +49,9 @@ def _execute(arguments: argparse.Namespace) -> int:
     pipeline = load_with_code(arguments.pipeline)
     settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
     # Spark takes seconds to import; report mistakes in the pipeline before.
-    from tallyweir.spark_jobs.batch.bounded_input import BoundedInput  # noqa: PLC0415
     from tallyweir.spark_jobs.batch.file_source import open_files  # noqa: PLC0415
     from tallyweir.spark_jobs.batch.kafka_ranges import open_ranges, parse_ranges  # noqa: PLC0415
-    from tallyweir.spark_jobs.batch.run_execution import RunExecution  # noqa: PLC0415
+    from tallyweir.spark_jobs.batch.run_execution import BoundedInput, RunExecution  # noqa: PLC0415
     from tallyweir.spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
     from tallyweir.spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 

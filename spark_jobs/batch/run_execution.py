@@ -1,4 +1,4 @@
-"""A batch run from its claim to its one publish transaction.
+"""A batch run from its claim to its one publish transaction, its input and its report.
 
 A run takes the steps of a stream once: claim an epoch, plan, stage, publish. If a run
 ends before the COMMIT, it leaves only staged rows that are never moved, and the same
@@ -12,9 +12,11 @@ import threading
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Protocol
 
 import structlog
+from pyspark.sql import DataFrame, SparkSession
 
 from tallyweir.sinks.faultpoints import FaultPoint, making
 from tallyweir.sinks.postgres.ledger.batch_runs import (
@@ -25,7 +27,7 @@ from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.publish.home import PostgresHome
 from tallyweir.sinks.postgres.schema.migrations import migrate
 from tallyweir.sinks.postgres.server.connection import connect
-from tallyweir.sinks.protocol.batch_run import BatchRun
+from tallyweir.sinks.protocol.batch_run import BatchRun, RunInput
 from tallyweir.sinks.protocol.coordinator import Coordinator
 from tallyweir.sinks.protocol.decisions import check_epoch
 from tallyweir.sinks.protocol.errors import ConfigurationError
@@ -34,8 +36,6 @@ from tallyweir.sinks.protocol.identity import BatchKey, SparkBatchId
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.protocol.ports import BatchPlan, Progress, Rejection, StagedBatch
 from tallyweir.sinks.protocol.votes import EventCounts
-from tallyweir.spark_jobs.batch.bounded_input import BoundedInput
-from tallyweir.spark_jobs.batch.run_report import RunReport
 from tallyweir.spark_jobs.batch.upsert import check_upsert, correcting
 from tallyweir.spark_jobs.batches.prepared_pipeline import (
     PipelineFiles,
@@ -43,7 +43,7 @@ from tallyweir.spark_jobs.batches.prepared_pipeline import (
     prepare_pipeline,
 )
 from tallyweir.spark_jobs.batches.stage_jobs import StageJobs
-from tallyweir.spark_jobs.driver.held_pipeline import await_nobody_holds
+from tallyweir.spark_jobs.driver.claiming import await_nobody_holds
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.tables.layout_builder import SHARDS
@@ -220,3 +220,58 @@ def _check_replaceable(layout: PipelineLayout, progress: Progress) -> None:
                 fix="Append, or load into a pipeline with a name and tables of its "
                 "own.",
             )
+
+
+class BoundedInput(Protocol):
+    """Input with an end, the same at every attempt."""
+
+    @property
+    def inputs(self) -> tuple[RunInput, ...]:
+        """Its inputs, one for each partition of the run's topic."""
+        ...
+
+    @property
+    def until_offsets(self) -> tuple[int, ...]:
+        """One more than the last offset of each input, in order."""
+        ...
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Return its records, in the columns of Spark's Kafka source."""
+        ...
+
+    def check_unchanged(self) -> None:
+        """Check that the input has not changed since the run began.
+
+        Raises:
+            ConfigurationError: The input has changed; nothing was published.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """The result of a run.
+
+    Attributes:
+        counts: Counts of its input by outcome, now or when it was done.
+        was_done: The run was published before, and this call did nothing.
+    """
+
+    run: BatchRun
+    counts: EventCounts
+    was_done: bool
+
+    def __str__(self) -> str:
+        counts = self.counts
+        if self.was_done:
+            return f"Run {self.run.name} was published before; nothing was changed."
+        parts = {
+            "committed": counts.committed,
+            "duplicate": counts.duplicate,
+            "dead": counts.dead,
+            "late": counts.late,
+            "expired": counts.expired,
+            "filtered": counts.filtered,
+        }
+        told = ", ".join(f"{count:,} {name}" for name, count in parts.items())
+        return f"Run {self.run.name} is published: {counts.read:,} read: {told}."

@@ -1,4 +1,7 @@
-"""The one bridge between Spark's ``foreachBatch`` and the batch protocol."""
+"""The one bridge between Spark's ``foreachBatch`` and the batch protocol.
+
+Between batches it watches whether the driver is fenced or its pipeline discarded.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,28 @@ from typing import NoReturn
 from pyspark.sql import DataFrame
 
 from tallyweir.sinks.faultpoints import FaultPoint, making
-from tallyweir.sinks.protocol.coordinator import BatchResult, Coordinator, VotedBatch
-from tallyweir.sinks.protocol.errors import RetryableError
-from tallyweir.sinks.protocol.identity import BatchKey, SparkBatchId
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.protocol.coordinator import (
+    BatchResult,
+    Coordinator,
+    StageAhead,
+    VotedBatch,
+    find_basis,
+)
+from tallyweir.sinks.protocol.decisions import check_epoch
+from tallyweir.sinks.protocol.errors import (
+    ConfigurationError,
+    FencedError,
+    RetryableError,
+    TallyweirError,
+)
+from tallyweir.sinks.protocol.identity import BatchKey, Epoch, SparkBatchId
 from tallyweir.sinks.protocol.measures import Measures
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.protocol.ports import BatchPlan, Rejection, StagedBatch
 from tallyweir.sinks.protocol.recovery import check_topic_identity
-from tallyweir.sinks.protocol.stage_ahead import StageAhead, find_basis
 from tallyweir.spark_jobs.batches.batch_report import BatchReport, BatchTimes
-from tallyweir.spark_jobs.batches.bridge_parts import BridgeParts
-from tallyweir.spark_jobs.batches.fence_watch import FenceWatch
+from tallyweir.spark_jobs.batches.prepared_pipeline import BridgeParts
 from tallyweir.spark_jobs.batches.ticks import Ticks
 from tallyweir.spark_jobs.engine.background import begin_in_thread
 from tallyweir.spark_jobs.engine.process_cpu import ProcessCpu
@@ -32,7 +46,7 @@ from tallyweir.spark_jobs.engine.spark_failure import (
     SPARK_FAILURES,
     what_failed_and_why,
 )
-from tallyweir.spark_jobs.source.offset_log import read_planned_ranges
+from tallyweir.spark_jobs.source.kafka_source import read_planned_ranges
 
 #: Seconds after which Spark plans again in any case. Its planning takes some hundred
 #: milliseconds, during which events wait.
@@ -376,3 +390,57 @@ def _explain(error: Exception) -> Exception:
         why="The driver gave up the whole batch; nothing of it was published.",
         fix="Nothing to do if it passes; Spark's log has the details.",
     )
+
+
+#: Seconds between two checks of a driver that has nothing to publish.
+_LOOK_S = 1.0
+
+
+class FenceWatch:
+    """Checks the claims; used by the thread that plans.
+
+    A batch notices by itself that it is fenced. But without events there is no batch,
+    and the effect of an act, such as offsets that were moved back, would have to wait
+    for one.
+
+    Args:
+        home: The pipeline's home.
+        epoch: The epoch that this driver has claimed.
+    """
+
+    def __init__(self, home: PostgresHome, epoch: Epoch) -> None:
+        self._home = home
+        self._epoch = epoch
+        self._looks_again_at = 0.0
+
+    def look_at_rest(self) -> None:
+        """Check about once a second; ignore a server that does not answer.
+
+        Raises:
+            FencedError: A newer epoch is claimed.
+            ConfigurationError: ``PIPELINE_DISCARDED``.
+        """
+        if time.monotonic() < self._looks_again_at:
+            return
+        self._looks_again_at = time.monotonic() + _LOOK_S
+        try:
+            self._check()
+        except RetryableError:
+            return
+
+    def name(self, error: Exception) -> Exception:
+        """Return the fence or discard that explains an error; otherwise the error."""
+        if isinstance(error, FencedError):
+            return error
+        try:
+            self._check()
+        except FencedError as fenced:
+            return fenced
+        except ConfigurationError as found:
+            return found if found.code == "PIPELINE_DISCARDED" else error
+        except TallyweirError:
+            return error
+        return error
+
+    def _check(self) -> None:
+        check_epoch(self._epoch, self._home.read_newest_epoch())

@@ -14,21 +14,23 @@ from pathlib import Path
 import structlog
 from pyspark import SparkConf
 
-from tallyweir.sinks.postgres.catalog.run_source import PostgresRunSource
+from tallyweir.sinks.postgres.catalog.catalog_reader import PostgresRunSource
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.server.connection import connect, read_fingerprint_key
-from tallyweir.sinks.postgres.server.kept_connection import KeptConnection
+from tallyweir.sinks.postgres.server.connection import (
+    KeptConnection,
+    connect,
+    read_fingerprint_key,
+)
 from tallyweir.sinks.postgres.server.naming import application_name
 from tallyweir.sinks.protocol.in_doubt import EpochClaim
 from tallyweir.sinks.protocol.ports import BatchPlan
-from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy, HeldBatches
 from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder, OpenView, RoundTerms
 from tallyweir.sinks.seen_ids.claim_server import (
     Address,
     ClaimServer,
     connection_secret,
 )
-from tallyweir.sinks.seen_ids.held_batches import HeldBatches
 from tallyweir.sinks.seen_ids.segment import Columns, SegmentView
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 

@@ -1,8 +1,8 @@
-"""A pipeline ready to run: all that is the same for every claim of one process."""
+"""A pipeline ready to run: what all claims share, and the parts of one claim."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +16,10 @@ from tallyweir.sinks.postgres.branches.participant import PostgresParticipant
 from tallyweir.sinks.postgres.branches.preflight import check_distinct
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.publish.home import PostgresHome
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.tables.shadow_tables import find_shadow_tables
+from tallyweir.sinks.protocol.identity import Epoch
+from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.publisher import Publisher
 from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder
 from tallyweir.spark_jobs.batches.driver_stage import SMALL_BATCH_BYTES, DriverStage
@@ -27,10 +29,10 @@ from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.engine.spark_session import start_spark_session
 from tallyweir.spark_jobs.frame.event_frame import EventFrameRecipe
 from tallyweir.spark_jobs.frame.lookups import Lookups, Reader, lookup_readers
-from tallyweir.spark_jobs.frame.model_file import Model, read_model
-from tallyweir.spark_jobs.frame.predictor import Predictor
+from tallyweir.spark_jobs.frame.predictor import Model, Predictor, read_model
 from tallyweir.spark_jobs.frame.python_time import PythonTime
 from tallyweir.spark_jobs.frame.typed_expressions import check_types
+from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
 from tallyweir.spark_jobs.source.kafka_source import empty_batch, group_prefix
 from tallyweir.spark_jobs.source.record_reader import RecordReader
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
@@ -41,8 +43,8 @@ from tallyweir.spark_jobs.tables.layout_builder import (
     read_columns,
 )
 from tallyweir.spark_jobs.tables.shadowed_pipeline import shadowed
-from tallyweir.spark_jobs.task.reported_columns import check_reported
 from tallyweir.spark_jobs.task.sampling import Sampling, sampling_of
+from tallyweir.spark_jobs.task.task_measures import check_reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,3 +312,22 @@ def _added(
     known.update(name for one in pipeline.enrich for name in one.select)
     known.update(name for one in pipeline.predict for name in one.new_columns)
     return tuple(name for name in columns if name not in known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeParts:
+    """The parts of a bridge; all of them belong to one claim of one epoch."""
+
+    databases: ClaimedDatabases
+    jobs: StageJobs
+    admin: KafkaAdmin
+    checkpoint: Path
+    starts: Mapping[TopicPartition, int]
+
+    @property
+    def home(self) -> PostgresHome:
+        return self.databases.home
+
+    @property
+    def epoch(self) -> Epoch:
+        return self.home.claim.epoch

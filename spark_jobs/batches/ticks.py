@@ -12,7 +12,7 @@ from tallyweir.sinks.protocol.identity import BatchKey
 from tallyweir.sinks.protocol.ports import BatchPlan
 from tallyweir.sinks.protocol.votes import NOTHING_STAGED
 from tallyweir.spark_jobs.batches.batch_report import BatchTimes
-from tallyweir.spark_jobs.batches.bridge_parts import BridgeParts
+from tallyweir.spark_jobs.batches.prepared_pipeline import BridgeParts
 
 #: Seconds between two checks for due timers.
 _LOOK_S = 1.0

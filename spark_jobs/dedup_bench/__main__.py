@@ -24,12 +24,13 @@ from tallyweir.spark_jobs.dedup_bench.catalog_figures import (
     settle,
 )
 from tallyweir.spark_jobs.dedup_bench.ids_driver import (
+    TASKS,
+    EventTimes,
     IdsDriver,
     PlannedBatch,
     copy_directory,
     started_ids_driver,
 )
-from tallyweir.spark_jobs.dedup_bench.numbered_events import TASKS, EventTimes
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.engine.kept_memory import keep_freed_memory
 

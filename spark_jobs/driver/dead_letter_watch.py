@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from tallyweir.schemas.pipeline.events.dead_letter_limit import DeadLetterLimit
+from tallyweir.schemas.pipeline.events.validation import DeadLetterLimit
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.steering import pause
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError

@@ -34,18 +34,17 @@ from tallyweir.sinks.protocol.recovery import topic_ids
 from tallyweir.sinks.protocol.votes import EventCounts
 from tallyweir.spark_jobs.batches.batch_report import BatchReport
 from tallyweir.spark_jobs.batches.bridge import Bridge
-from tallyweir.spark_jobs.batches.bridge_parts import BridgeParts
 from tallyweir.spark_jobs.batches.prepared_pipeline import (
+    BridgeParts,
     ClaimedDatabases,
     PreparedPipeline,
     prepare_pipeline,
     read_pipeline_files,
 )
+from tallyweir.spark_jobs.driver.claiming import OwnClaims, await_nobody_holds
 from tallyweir.spark_jobs.driver.dead_letter_watch import DeadLetterWatch
 from tallyweir.spark_jobs.driver.dead_told import dead_told
 from tallyweir.spark_jobs.driver.driver_metrics import DriverMetrics
-from tallyweir.spark_jobs.driver.held_pipeline import await_nobody_holds
-from tallyweir.spark_jobs.driver.own_claims import OwnClaims
 from tallyweir.spark_jobs.driver.pipeline_drain import PipelineDrain
 from tallyweir.spark_jobs.driver.version_watch import VersionWatch
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
@@ -53,9 +52,8 @@ from tallyweir.spark_jobs.engine.kept_memory import leave_lasting_objects
 from tallyweir.spark_jobs.engine.spark_failure import query_failed
 from tallyweir.spark_jobs.scaling.scaler import Scaler, open_scaler
 from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
-from tallyweir.spark_jobs.source.kafka_source import read_stream
+from tallyweir.spark_jobs.source.kafka_source import read_starts, read_stream
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
-from tallyweir.spark_jobs.source.start_positions import read_starts
 from tallyweir.spark_jobs.source.topic_watch import TopicWatch
 
 #: How often the driver checks whether it is told to stop.

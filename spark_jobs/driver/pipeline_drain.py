@@ -13,7 +13,7 @@ from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.instants import to_microseconds
 from tallyweir.sinks.postgres.steering import end_drain
 from tallyweir.spark_jobs.batches.bridge import Bridge
-from tallyweir.spark_jobs.batches.bridge_parts import BridgeParts
+from tallyweir.spark_jobs.batches.prepared_pipeline import BridgeParts
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 
 _NAME = "tallyweir drain"

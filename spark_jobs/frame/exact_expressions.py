@@ -22,28 +22,26 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tallyweir.sinks.protocol.errors import ConfigurationError
-from tallyweir.spark_jobs.frame.expression_tree import (
+from tallyweir.spark_jobs.frame.strict_nodes import (
+    CALCULATES,
+    DIVIDES,
+    Floats,
     Node,
     as_column,
     as_node,
     catalyst,
     children_of,
-    kind_of,
-    the_jvm,
-    type_of,
-    with_children,
-)
-from tallyweir.spark_jobs.frame.strict_nodes import (
-    CALCULATES,
-    DIVIDES,
-    Floats,
     copies_of_parts,
     finite,
     gives_null,
     is_float_arithmetic,
+    kind_of,
     length_limit,
     may_be_infinite,
     strict,
+    the_jvm,
+    type_of,
+    with_children,
 )
 
 #: The prefix of columns that hold attempts.

@@ -27,7 +27,7 @@ from tallyweir.schemas.pipeline.outputs.join import Join, Unmatched
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 from tallyweir.schemas.pipeline.outputs.stateful import Json, Stateful, ValueState
 from tallyweir.sinks.postgres.server.instants import to_datetime, to_microseconds
-from tallyweir.spark_jobs.keyed.key_events import JsonText
+from tallyweir.spark_jobs.keyed.key_task import JsonText
 from tallyweir.spark_jobs.source.event_columns import side_column
 
 _WAITING = "waiting"

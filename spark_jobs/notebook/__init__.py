@@ -18,8 +18,7 @@ Kafka or to a database of the pipeline.
 from __future__ import annotations
 
 from tallyweir.spark_jobs.notebook.captured_slice import CapturedSlice, open_slice
-from tallyweir.spark_jobs.notebook.compared_results import Comparison
-from tallyweir.spark_jobs.notebook.dry_publish import DryPublish
+from tallyweir.spark_jobs.notebook.dry_publish import Comparison, DryPublish
 from tallyweir.spark_jobs.notebook.stages import Stages
 
 __all__ = ["CapturedSlice", "Comparison", "DryPublish", "Stages", "open_slice"]

@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tallyweir.schemas.pipeline import Pipeline, definition_hash
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.tables.table_definition import (
     TableDefinition,
     read_table_definitions,
@@ -38,7 +38,7 @@ from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.engine.spark_session import start_spark_session
 from tallyweir.spark_jobs.frame.lookup_rows import copied_columns
 from tallyweir.spark_jobs.frame.lookups import lookup_readers
-from tallyweir.spark_jobs.notebook.manifest import (
+from tallyweir.spark_jobs.notebook.captured_slice import (
     MANIFEST,
     RECORDS,
     CapturedLookup,

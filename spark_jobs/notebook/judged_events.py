@@ -1,4 +1,7 @@
-"""Runs each stage of a task on the events of a slice, by the task's own code."""
+"""Runs each stage of a task on the events of a slice, by the task's own code.
+
+It keeps the rows that the task would stage, for a notebook to show.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.server.columns import Column
 from tallyweir.sinks.protocol.ports import BatchPlan
 from tallyweir.spark_jobs.batches.stage_jobs import StageJobs
-from tallyweir.spark_jobs.notebook.kept_rows import KeptRows
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.tables.layout_builder import event_columns, read_columns
@@ -133,3 +137,26 @@ def judge_events(jobs: StageJobs, plan: BatchPlan, raw: DataFrame) -> JudgedEven
         staged=kept.tables,
         filter_conditions=task.filter_conditions,
     )
+
+
+class KeptRows:
+    """Collects the rows of one task by staging table."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, pa.Table] = {}
+
+    def copy(
+        self,
+        branch: str,  # noqa: ARG002 - a notebook shows all branches
+        table: str,
+        columns: tuple[Column, ...],  # noqa: ARG002 - the rows have their names
+        rows: pa.Table,
+    ) -> None:
+        """Keep rows of a staging table."""
+        former = self.tables.get(table)
+        parts = [rows] if former is None else [former, rows]
+        self.tables[table] = pa.concat_tables(parts)
+
+    def copy_results(self, output: AppendTable, rows: pa.Table) -> None:
+        """Keep rows of a table that tasks copy into directly."""
+        self.copy("", output.staging_table, output.columns, rows)

@@ -26,8 +26,8 @@ from tallyweir.sinks.postgres.audit.why.slice_results import (
 )
 from tallyweir.sinks.postgres.publish.home import PostgresHome
 from tallyweir.sinks.postgres.schema.migrations import migrate
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.coordinator import BatchResult, Coordinator
 from tallyweir.sinks.protocol.identity import BatchKey, SparkBatchId
 from tallyweir.sinks.protocol.ports import BatchPlan
@@ -40,11 +40,9 @@ from tallyweir.spark_jobs.batches.prepared_pipeline import (
 from tallyweir.spark_jobs.batches.stage_jobs import StageJobs
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
-from tallyweir.spark_jobs.notebook.captured_slice import CapturedSlice
-from tallyweir.spark_jobs.notebook.compared_results import Comparison
-from tallyweir.spark_jobs.notebook.dry_publish import DryPublish
+from tallyweir.spark_jobs.notebook.captured_slice import CapturedSlice, as_frame
+from tallyweir.spark_jobs.notebook.dry_publish import Comparison, DryPublish
 from tallyweir.spark_jobs.notebook.judged_events import JudgedEvents, judge_events
-from tallyweir.spark_jobs.notebook.shown_table import as_frame
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.tables.layout_builder import SHARDS
 from tallyweir.spark_jobs.tables.scratch_home import ScratchHome, scratch_server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tallyweir.sinks.postgres.audit.replay.replay_ledger import (
+from tallyweir.sinks.postgres.audit.replay.replay_committed import (
     RecordedBatch,
     RecordedPipeline,
 )

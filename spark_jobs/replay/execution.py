@@ -7,16 +7,17 @@ replay claims nothing in the pipeline's home, and writes nothing there.
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from pyspark.sql import DataFrame
 
-from tallyweir.sinks.postgres.audit.replay.replay_committed import Committed
-from tallyweir.sinks.postgres.audit.replay.replay_ledger import (
+from tallyweir.sinks.postgres.audit.replay.replay_committed import (
+    Committed,
     RecordedBatch,
     RecordedPipeline,
 )
@@ -35,12 +36,15 @@ from tallyweir.sinks.protocol.identity import BatchKey, SparkBatchId
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.ports import (
     BatchPlan,
+    Progress,
     RejectedBucket,
     RejectedRow,
     Rejection,
     RoomlessRow,
     StagedBatch,
 )
+from tallyweir.sinks.protocol.votes import NOTHING_STAGED, BatchTally
+from tallyweir.sinks.protocol.watermark import ClockRule
 from tallyweir.sinks.seen_ids.claim_holder import OpenView
 from tallyweir.spark_jobs.batch.kafka_ranges import ranges_of, topic_id_of
 from tallyweir.spark_jobs.batch.upsert import correcting
@@ -49,18 +53,117 @@ from tallyweir.spark_jobs.batches.prepared_pipeline import (
     PreparedPipeline,
 )
 from tallyweir.spark_jobs.batches.stage_jobs import StageJobs
-from tallyweir.spark_jobs.replay.former_ids import FormerIds
-from tallyweir.spark_jobs.replay.recorded_claims import RecordedClaims
-from tallyweir.spark_jobs.replay.recorded_plan import (
-    RecordedPlan,
-    as_closing,
-    closes,
-    recorded_plan,
-)
-from tallyweir.spark_jobs.replay.replay_progress import ReplayProgress
+from tallyweir.spark_jobs.replay.replayed_ids import FormerIds, RecordedClaims
 from tallyweir.spark_jobs.source.kafka_source import read_ranges
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.tables.layout_builder import SHARDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedPlan(BatchPlan):
+    """A plan after which the watermark is that of the ledger.
+
+    So lateness and timers are decided as before, even if the clocks of the partitions
+    are unknown because batches that are not replayed have moved them.
+    """
+
+    recorded_us: int | None
+
+    def watermark_after(self, rule: ClockRule, tally: BatchTally) -> int | None:
+        """Return the watermark of the ledger."""
+        del rule, tally
+        return self.recorded_us
+
+    def derived_after(self, rule: ClockRule, tally: BatchTally) -> int | None:
+        """Return the watermark after the batch by the rule."""
+        return BatchPlan.watermark_after(self, rule, tally)
+
+
+def recorded_plan(
+    batch: RecordedBatch,
+    key: BatchKey,
+    progress: Progress,
+    *,
+    topic_ids: Mapping[str, str],
+    lookups: Mapping[str, str],
+) -> RecordedPlan:
+    """Plan a batch as the driver did; the scratch home stands right before it."""
+    return RecordedPlan(
+        key=key,
+        ranges=batch.ranges,
+        watermark_us=batch.watermark_before_us,
+        after_sequence=progress.last_sequence,
+        clocks=progress.clocks,
+        planned_at_us=batch.planned_at_us,
+        topic_ids=topic_ids,
+        lookups=lookups,
+        run=batch.run,
+        recorded_us=batch.watermark_after_us,
+    )
+
+
+def closes(plan: RecordedPlan, rule: ClockRule) -> bool:
+    """Return whether a tick has moved the watermark, as only a closing tick does."""
+    return plan.derived_after(rule, NOTHING_STAGED) != plan.recorded_us
+
+
+def as_closing(plan: RecordedPlan) -> RecordedPlan:
+    """Return a tick as one that closes what is open; it fires no clock timers."""
+    return replace(plan, closes_through_us=plan.recorded_us)
+
+
+#: Seconds between two lines.
+_EVERY_S = 5.0
+_MINUTE_S = 60
+
+
+class ReplayProgress:
+    """Counts batches and records, and reports every few seconds the time left.
+
+    Args:
+        batches: Number of batches to compute.
+        records: Number of records that they have read.
+        tell: Called with each line.
+    """
+
+    def __init__(self, batches: int, records: int, tell: Callable[[str], None]) -> None:
+        self._batches = batches
+        self._records = records
+        self._tell = tell
+        self._began = time.monotonic()
+        self._told = self._began
+        #: Batches and records computed so far.
+        self.batches = 0
+        self.records = 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._began
+
+    def note(self, records: int) -> None:
+        """Count a batch, with the records that it has read."""
+        self.batches += 1
+        self.records += records
+        now = time.monotonic()
+        if self.batches == self._batches or now - self._told >= _EVERY_S:
+            self._told = now
+            self._tell(self._line())
+
+    def _line(self) -> str:
+        rate = self.records / max(self.seconds, 0.001)
+        left = self._records - self.records
+        said = (
+            f"replayed {self.batches:,} of {self._batches:,} batches, {rate:,.0f} "
+            "records/s"
+        )
+        if self.batches == self._batches or not rate:
+            return said
+        seconds = left / rate
+        if seconds < _MINUTE_S:
+            return f"{said}, {seconds:.0f} s left"
+        return f"{said}, {seconds / _MINUTE_S:.0f} min left"
+
 
 WATERMARKS = "watermarks"
 

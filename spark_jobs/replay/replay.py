@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tallyweir.schemas.pipeline import definition_hash
-from tallyweir.sinks.postgres.audit.replay.replay_committed import Committed, one_moment
-from tallyweir.sinks.postgres.audit.replay.replay_ledger import RecordedBatch
+from tallyweir.sinks.postgres.audit.replay.replay_committed import (
+    Committed,
+    RecordedBatch,
+    one_moment,
+)
 from tallyweir.sinks.postgres.audit.replay.replay_parts import parts_of
 from tallyweir.sinks.postgres.audit.replay.replay_receipt import (
     ComparedPart,
@@ -26,10 +29,10 @@ from tallyweir.sinks.postgres.audit.replay.replay_rows import (
 )
 from tallyweir.sinks.postgres.audit.replay.replay_scratch import ReplayScratch
 from tallyweir.sinks.postgres.ledger.audited_pipeline import read_source
-from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
+from tallyweir.sinks.postgres.outputs.output import ReplayPart
 from tallyweir.sinks.postgres.schema.migrations import migrate
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.steering.resumed_replay import resume_from, snapshot_named
 from tallyweir.sinks.postgres.steering.snapshot import Snapshot
 from tallyweir.sinks.postgres.tables.shadow_tables import find_shadow_tables
@@ -47,13 +50,14 @@ from tallyweir.spark_jobs.batches.prepared_pipeline import (
     prepare_pipeline,
 )
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
-from tallyweir.spark_jobs.engine.scratch_directory import scratch_directory
-from tallyweir.spark_jobs.engine.spark_session import start_spark_session
+from tallyweir.spark_jobs.engine.spark_session import (
+    scratch_directory,
+    start_spark_session,
+)
 from tallyweir.spark_jobs.frame.lookups import lookup_readers
 from tallyweir.spark_jobs.replay.coverage import find_beginning, topics_read
-from tallyweir.spark_jobs.replay.execution import Execution
-from tallyweir.spark_jobs.replay.former_ids import FormerIds, opened_former_ids
-from tallyweir.spark_jobs.replay.replay_progress import ReplayProgress
+from tallyweir.spark_jobs.replay.execution import Execution, ReplayProgress
+from tallyweir.spark_jobs.replay.replayed_ids import FormerIds, opened_former_ids
 from tallyweir.spark_jobs.replay.undetermined import Undetermined
 from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
 from tallyweir.spark_jobs.tables.scratch_home import ScratchHome

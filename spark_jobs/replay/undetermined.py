@@ -10,11 +10,10 @@ from functools import cached_property
 
 from tallyweir.schemas.pipeline import Pipeline, pipeline_definition_json
 from tallyweir.schemas.pipeline.events.enrichment import names_in_ledger
-from tallyweir.sinks.postgres.audit.replay.replay_ledger import RecordedErasure
+from tallyweir.sinks.postgres.audit.replay.replay_committed import RecordedErasure
 from tallyweir.sinks.postgres.audit.replay.replay_rows import Values
-from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.output import Output, ReplayPart
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
 
 _TRANSFORMED = "the pipeline's transform has made it, and need not make it twice"
 _PREDICTED = "a model has computed it, and need not compute it twice"

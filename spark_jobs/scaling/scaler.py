@@ -29,8 +29,12 @@ from tallyweir.sinks.scaling.decision import (
     Standing,
     decide,
 )
-from tallyweir.sinks.scaling.hot_key_time import hot_key_seconds, step_seconds
-from tallyweir.sinks.scaling.load import LOAD_WINDOW_S, Observation
+from tallyweir.sinks.scaling.load import (
+    LOAD_WINDOW_S,
+    Observation,
+    hot_key_seconds,
+    step_seconds,
+)
 from tallyweir.spark_jobs.batches.batch_report import BatchReport
 from tallyweir.spark_jobs.batches.prepared_pipeline import PreparedPipeline
 from tallyweir.spark_jobs.scaling.executor_pool import (

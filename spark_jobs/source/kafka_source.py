@@ -1,16 +1,29 @@
-"""Kafka as a Spark source, with the options that exactly-once depends on."""
+"""Kafka as a Spark source, with the options and offsets that exactly-once depends on.
+
+A claim begins to read at the offsets that Postgres holds. Spark writes ``offsets/N`` in
+the checkpoint directory before batch N runs. Only this file shows the planned ranges of
+a batch; Spark does not pass them to ``foreachBatch``.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from tallyweir.schemas.pipeline import HeaderId, Pipeline
 from tallyweir.sinks.kafka_settings import spark_options
+from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.protocol.batch_run import streamed
+from tallyweir.sinks.protocol.errors import RetryableError
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
+from tallyweir.sinks.protocol.ports import Progress
+from tallyweir.sinks.protocol.recovery import StoredPosition, decide_start
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
 
 #: The most offsets of one partition that one task reads, and holds in memory; Spark
 #: splits larger ranges.
@@ -138,3 +151,82 @@ def _event_records(settings: DriverSettings, pipeline: Pipeline) -> dict[str, st
 def empty_batch(spark: SparkSession) -> DataFrame:
     """Return an empty batch with which Spark's analyser can check a pipeline."""
     return spark.createDataFrame([], _RECORD_SCHEMA)
+
+
+def read_planned_ranges(
+    checkpoint: Path, batch_id: int, starts: Mapping[TopicPartition, int]
+) -> list[OffsetRange]:
+    """Return the half-open ranges that a batch covers, ordered by partition.
+
+    Args:
+        checkpoint: The query's checkpoint directory.
+        batch_id: Spark's number of the batch.
+        starts: The offsets at which the query begins; the first batch starts there.
+
+    Raises:
+        RetryableError: ``CHECKPOINT_GONE``: the directory was deleted while the driver
+            ran. The next start makes another.
+    """
+    until = _read_offsets(checkpoint, batch_id)
+    begin = dict(starts) if batch_id == 0 else _read_offsets(checkpoint, batch_id - 1)
+    return [
+        OffsetRange(
+            topic_partition=topic_partition,
+            # A partition added since then begins at 0.
+            from_offset=begin.get(topic_partition, 0),
+            until_offset=until_offset,
+        )
+        for topic_partition, until_offset in sorted(until.items())
+    ]
+
+
+def _read_offsets(checkpoint: Path, batch_id: int) -> dict[TopicPartition, int]:
+    path = checkpoint / "offsets" / str(batch_id)
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except FileNotFoundError as error:
+        raise RetryableError(
+            "CHECKPOINT_GONE",
+            saw=f"Spark's checkpoint has no entry for batch {batch_id}.",
+            why="The directory was deleted while the driver ran.",
+            fix="Nothing to do: the next start creates a new one from Postgres.",
+        ) from error
+    # A version line, a metadata line, then one line per source.
+    sources: dict[str, dict[str, int]] = json.loads(lines[2])
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in sources.items()
+        for partition, offset in partitions.items()
+    }
+
+
+def read_starts(
+    admin: KafkaAdmin,
+    home: PostgresHome,
+    progress: Progress,
+    log: structlog.typing.FilteringBoundLogger,
+) -> dict[TopicPartition, int]:
+    """Return the first offset to read of each partition; register new partitions.
+
+    Raises:
+        TallyweirError: As ``decide_start`` does, or a server is unreachable.
+    """
+    broker = admin.read_positions()
+    stored = streamed(progress.positions)
+    starts = decide_start(stored, broker)
+    fresh = {
+        place: StoredPosition(topic_id=broker[place].topic_id, next_offset=offset)
+        for place, offset in starts.items()
+        if place not in stored
+    }
+    if fresh:
+        home.register_positions(fresh)
+    left = sorted(stored.keys() - starts.keys())
+    if left:
+        log.warning(
+            "topic left out",
+            positions={str(place): stored[place].next_offset for place in left},
+            fix="Nothing to do if this is intended. If source.topic names the topic "
+            "again, the pipeline goes on from these positions.",
+        )
+    return starts

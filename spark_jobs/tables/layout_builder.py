@@ -46,8 +46,8 @@ from tallyweir.sinks.postgres.outputs.append_table import AppendTable
 from tallyweir.sinks.postgres.outputs.outbox_table import OutboxTable
 from tallyweir.sinks.postgres.outputs.output import Output as Table
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.server.branch_names import HOME, branch_name
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import HOME, branch_name
 from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.guarantee import Guarantee

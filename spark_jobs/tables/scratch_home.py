@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tallyweir.schemas.pipeline import Pipeline
 from tallyweir.sinks.postgres.schema.scratch_database import ScratchDatabase
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.tables.table_definition import (
     TableDefinition,
     create_defined_table,

@@ -8,16 +8,22 @@ from datetime import timedelta
 from tallyweir.schemas.pipeline.checks.durations import in_microseconds
 from tallyweir.schemas.pipeline.outputs.aggregate import Aggregate
 from tallyweir.schemas.pipeline.outputs.aggregate import AggregateFunction as Declared
-from tallyweir.schemas.pipeline.outputs.window import Late, Window
-from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed, Session, Sliding
-from tallyweir.schemas.pipeline.outputs.window_panes import Early, Panes
+from tallyweir.schemas.pipeline.outputs.window import (
+    Early,
+    Fixed,
+    Late,
+    Panes,
+    Session,
+    Sliding,
+    Window,
+)
 from tallyweir.sinks.postgres.outputs.window_aggregates import (
     AggregateFunction,
     WindowAggregate,
 )
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import (
+from tallyweir.sinks.postgres.outputs.window_columns import (
     AlignedWindows,
+    LatePolicy,
     SessionWindows,
     WindowKind,
 )

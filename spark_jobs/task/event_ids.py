@@ -7,9 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallyweir.sinks.seen_ids.claim import Candidates
-from tallyweir.sinks.seen_ids.fingerprint import fingerprint
+from tallyweir.sinks.seen_ids.event_hashes import fingerprint, payload_hashes
 from tallyweir.sinks.seen_ids.ordering import U64Array
-from tallyweir.sinks.seen_ids.payload_hash import payload_hashes
 from tallyweir.sinks.seen_ids.tombstones import Tombstones
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.source_places import SourcePlaces

@@ -17,19 +17,19 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
-from tallyweir.schemas.pipeline.events.reported import Reported
+from tallyweir.schemas.pipeline.events.monitoring import Reported
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.server.branch_names import HOME
-from tallyweir.sinks.postgres.server.connection import read_fingerprint_key
+from tallyweir.sinks.postgres.server.connection import (
+    PostgresConnection,
+    read_fingerprint_key,
+)
 from tallyweir.sinks.postgres.server.databases import parse_databases
-from tallyweir.sinks.postgres.server.kept_connection import PostgresConnection
-from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.naming import HOME, TableNames
 from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
-from tallyweir.sinks.protocol.errors import TallyweirError
-from tallyweir.sinks.protocol.hot_keys import HotKeys
+from tallyweir.sinks.protocol.errors import FatalError, TallyweirError
 from tallyweir.sinks.protocol.identity import Attempt
 from tallyweir.sinks.protocol.in_doubt import EpochClaim
-from tallyweir.sinks.protocol.measures import Measures
+from tallyweir.sinks.protocol.measures import HotKeys, Measures
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.ports import RowsRejectedError
 from tallyweir.sinks.protocol.vote_text import format_failure, format_vote
@@ -47,13 +47,14 @@ from tallyweir.spark_jobs.task.classified_events import (
     EventClass,
     I64Array,
 )
-from tallyweir.spark_jobs.task.doubled_positions import check_positions_differ
-from tallyweir.spark_jobs.task.event_ages import ages_of
-from tallyweir.spark_jobs.task.measured_staging import MeasuredStaging
-from tallyweir.spark_jobs.task.reported_columns import figures_of
 from tallyweir.spark_jobs.task.sampling import Sampling
-from tallyweir.spark_jobs.task.staged_hot_keys import hide_keys
 from tallyweir.spark_jobs.task.staged_rows import StagedRows
+from tallyweir.spark_jobs.task.task_measures import (
+    MeasuredStaging,
+    ages_of,
+    figures_of,
+    hide_keys,
+)
 from tallyweir.spark_jobs.task.task_worker import TaskWorker, this_process
 from tallyweir.spark_jobs.task.verdicts import Case, KnownIds, Rules
 
@@ -324,3 +325,26 @@ class StageTask:
                 event_time_max_us=int(times.max()) if times.size else None,
             )
         return tallies
+
+
+def check_positions_differ(table: pa.Table) -> None:
+    """Refuse a task's rows if they hold an event twice.
+
+    If a transform doubles one event and loses another, the counts that the conservation
+    law compares stay the same.
+
+    Raises:
+        FatalError: ``EVENT_DOUBLED``.
+    """
+    positions = np.rec.fromarrays(
+        [np.asarray(table.column(name)) for name in (named.PLACE, named.OFFSET)]
+    )
+    doubled = len(positions) - len(np.unique(positions))
+    if doubled:
+        raise FatalError(
+            "EVENT_DOUBLED",
+            saw=f"{doubled} of {len(positions)} events reached a task twice.",
+            why="Each event must count once; nothing of this batch was published.",
+            fix="Make the pipeline's transform return exactly one row for each row "
+            "that it receives.",
+        )

@@ -17,10 +17,10 @@ from tallyweir.sinks.postgres.outputs.outbox_table import OutboxTable
 from tallyweir.sinks.postgres.outputs.output import Output
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.staging.corrections import CORRECTION, correction_columns
 from tallyweir.sinks.postgres.staging.staging_tables import EVENT_LOGS
-from tallyweir.sinks.postgres.staging.task_staging import TakesRows
+from tallyweir.sinks.postgres.staging.staging_writer import TakesRows
 from tallyweir.sinks.protocol.votes import OutputTally
 from tallyweir.sinks.seen_ids.run import Run
 from tallyweir.sinks.step_clock import StepClock
@@ -30,9 +30,8 @@ from tallyweir.spark_jobs.task.classified_events import (
     BoolArray,
     ClassifiedEvents,
     EventClass,
+    I64Array,
 )
-from tallyweir.spark_jobs.task.even_spread import spread_evenly
-from tallyweir.spark_jobs.task.id_text import id_text, readable_ids
 from tallyweir.spark_jobs.task.verdicts import ERASED
 from tallyweir.spark_jobs.task.windows.window_assignment import Assigned, assign_chosen
 from tallyweir.spark_jobs.task.windows.window_partials import (
@@ -371,3 +370,50 @@ def _payloads(rows: pa.Table) -> pa.ChunkedArray:
     """Return the records as they arrived: Kafka's values, or the rows of a file."""
     is_of_file = named.ORIGINAL in rows.column_names
     return rows.column(named.ORIGINAL if is_of_file else named.VALUE)
+
+
+#: Odd, near 2**64 over the golden ratio: multiples of it spread evenly over 64 bits.
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+#: Makes partitions choose differently for the same offset.
+_PLACE_STEP = np.uint64(0xC2B2AE3D27D4EB4F)
+
+
+def spread_evenly(places: I64Array, offsets: I64Array, ways: int) -> I64Array:
+    """Choose one of several ways for each event, by its position in Kafka only.
+
+    Offsets may come in steps, for example if each transaction has one event and a
+    marker. Multiplication spreads any steps; a remainder of the offset would not.
+    """
+    mixed = offsets.astype(np.uint64) + places.astype(np.uint64) * _PLACE_STEP
+    high = (mixed * _SPREAD) >> np.uint64(32)
+    return (high % np.uint64(ways)).astype(np.int64)
+
+
+def id_text(rows: pa.Table) -> pa.ChunkedArray:
+    """Write the producers' IDs as text, for people to search by."""
+    identity = rows.column(named.EVENT_ID)
+    if pa.types.is_binary(identity.type):
+        return pa.chunked_array([[value.hex() for value in identity.to_pylist()]])
+    return identity.cast(pa.string())
+
+
+def readable_ids(rows: pa.Table, read: Sequence[object]) -> pa.Array:
+    """Write the IDs of dead letters as text; null where no ID could be read.
+
+    Args:
+        rows: The dead letters.
+        read: IDs that were read from rows that are not events; None for other rows.
+    """
+    identity = rows.column(named.EVENT_ID)
+    if pa.types.is_string(identity.type):
+        identity = identity.cast(pa.binary())
+    values = zip(identity.to_pylist(), read, strict=True)
+    return pa.array([_readable(i if r is None else r) for i, r in values], pa.string())
+
+
+def _readable(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, bytes):
+        return str(value)
+    return value.decode("utf-8", errors="replace").replace("\x00", "\ufffd")[:256]

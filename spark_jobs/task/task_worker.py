@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Protocol
 
-from tallyweir.sinks.postgres.catalog.erased import read_tombstones
-from tallyweir.sinks.postgres.server.kept_connection import (
+from tallyweir.sinks.postgres.catalog.catalog_reader import read_tombstones
+from tallyweir.sinks.postgres.server.connection import (
     KeptConnection,
     PostgresConnection,
 )

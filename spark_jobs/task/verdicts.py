@@ -45,8 +45,11 @@ from tallyweir.spark_jobs.task.classified_events import (
     I64Array,
 )
 from tallyweir.spark_jobs.task.event_ids import buckets_of, candidates_of, find_erased
-from tallyweir.spark_jobs.task.output_bounds import find_long_keys, find_nested_zeros
-from tallyweir.spark_jobs.task.postgres_values import find_unstorable
+from tallyweir.spark_jobs.task.postgres_values import (
+    find_long_keys,
+    find_nested_zeros,
+    find_unstorable,
+)
 from tallyweir.spark_jobs.task.windows.window_assignment import assign_chosen
 from tallyweir.spark_jobs.task.windows.window_partials import find_late
 

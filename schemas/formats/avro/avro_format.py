@@ -3,26 +3,42 @@
 ``Avro.decode`` and ``ColumnDecoder`` accept the same payloads: those that follow Avro's
 rules to the last byte. The second decodes the events of a running pipeline; the first
 serves what looks at one event, and the diagnosis of dead letters.
+
+``AvroCodec.read`` returns every record that ``write`` accepts unchanged. ``walk``
+accepts only bodies that follow Avro's rules, so a lenient decoder's guesses never
+become events.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from tallyweir.schemas.errors import DecodeError, ReasonCode
-from tallyweir.schemas.formats.avro.avro_codec import compile_codec
+from tallyweir.schemas.errors import (
+    ContractError,
+    DecodeError,
+    EncodeError,
+    ReasonCode,
+    noting,
+    raise_faults,
+)
 from tallyweir.schemas.formats.avro.compatibility import find_incompatibilities
-from tallyweir.schemas.formats.avro.damages import DAMAGES
 from tallyweir.schemas.formats.avro.foreign_form import foreign_form, unframed_form
-from tallyweir.schemas.formats.avro.schema_file import read_schema
-from tallyweir.schemas.formats.avro.strict_walk import MalformedError
+from tallyweir.schemas.formats.avro.safety import parse_schema
+from tallyweir.schemas.formats.avro.strict_walk import (
+    MalformedError,
+    Walker,
+    compile_walker,
+)
 from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame, split
 from tallyweir.schemas.formats.format import (
+    SCHEMA_ID_MAX,
     BegunEvent,
     BegunField,
     Damage,
@@ -30,12 +46,181 @@ from tallyweir.schemas.formats.format import (
     Format,
     Schema,
 )
+from tallyweir.schemas.record_check import MisfitError, compile_check
 from tallyweir.schemas.schema_tree import Record
 
 if TYPE_CHECKING:
     from tallyweir.schemas.contract import Contract
     from tallyweir.schemas.event_contracts import EventContracts
     from tallyweir.schemas.formats.decoded_columns import EventDecoder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvroCodec:
+    """What the events of one contract need, one at a time.
+
+    Attributes:
+        write: Writes a record as a framed payload, or raises ``EncodeError``.
+        walk: Checks a body.
+        walk_fields: Check the fields of a body, in their order.
+        read: Reads a body that ``walk`` has checked, or raises ``DecodeError``.
+    """
+
+    write: Callable[[EventRecord], bytes]
+    walk: Walker
+    walk_fields: tuple[Walker, ...]
+    read: Callable[[bytes], EventRecord]
+
+
+def compile_codec(contract: Contract) -> AvroCodec:
+    """Return the codec of a contract, compiled once per process."""
+    # A string caches its hash; a contract would compute it again for every record.
+    return _compile_schema(contract.text, contract.schema_id)
+
+
+@lru_cache(maxsize=256)
+def _compile_schema(text: str, schema_id: int) -> AvroCodec:
+    # Commands that decode nothing know formats too, and must start fast.
+    import fastavro  # noqa: PLC0415
+
+    schema = json.loads(text)
+    tree = parse_schema(schema)
+    parsed = fastavro.parse_schema(schema)
+    check = compile_check(tree)
+    header = frame(schema_id, b"")
+    write_body = fastavro.schemaless_writer
+    read_body = fastavro.schemaless_reader
+
+    def write(record: EventRecord) -> bytes:
+        stream = io.BytesIO()
+        stream.write(header)
+        try:
+            check(record)
+            write_body(stream, parsed, record)
+        except Exception as exc:
+            # fastavro refuses lone surrogates and decimals with a foreign exponent,
+            # with errors of any class.
+            raise _misfit(schema, exc) from exc
+        return stream.getvalue()
+
+    def read(body: bytes) -> EventRecord:
+        try:
+            # The contract is a record, so fastavro returns a record.
+            return cast(EventRecord, read_body(io.BytesIO(body), parsed, None))
+        except Exception as exc:
+            # The walker has already refused every bad payload. If fastavro raises
+            # all the same, a dead letter must not stop the reader.
+            raise DecodeError(
+                ReasonCode.MALFORMED, f"{type(exc).__name__}: {exc}"
+            ) from exc
+
+    return AvroCodec(
+        write=write,
+        walk=compile_walker(tree),
+        walk_fields=tuple(
+            compile_walker(field.node, field.name) for field in tree.fields
+        ),
+        read=read,
+    )
+
+
+def _misfit(schema: dict[str, object], cause: Exception) -> EncodeError:
+    saw = str(cause) if isinstance(cause, MisfitError) else repr(cause)
+    return EncodeError(
+        "RECORD_MISFIT",
+        saw=f"A record of {schema['name']}: {saw}.",
+        why="Readers would not get back the value that was written.",
+        fix="Correct the value, or make the field nullable in a new version.",
+    )
+
+
+def read_schema(content: bytes, path: Path) -> Schema:
+    """Read a schema, which may name its id in ``schema_id``.
+
+    Raises:
+        ContractError: ``CONTRACT_MALFORMED`` or ``CONTRACT_SCHEMA_ID``.
+        UnsafeContractError: A payload of it could kill a decoder.
+    """
+    try:
+        schema = json.loads(content)
+    except (ValueError, RecursionError) as exc:
+        raise _malformed(path, f"is not JSON ({exc})") from exc
+    if not isinstance(schema, dict):
+        raise _malformed(path, "is not a JSON object")
+    declared_id = schema.pop("schema_id", None)
+    faults: list[ContractError] = []
+    with noting(faults):
+        schema_id = _checked_id(declared_id, path)
+    with noting(faults):
+        tree = parse_schema(schema)
+    raise_faults(faults)
+    text = json.dumps(schema, sort_keys=True, separators=(",", ":"))
+    return Schema(text=text, tree=tree, schema_id=schema_id)
+
+
+def _malformed(path: Path, saw: str) -> ContractError:
+    return ContractError(
+        "CONTRACT_MALFORMED",
+        saw=f"{path} {saw}.",
+        why="The file is not a valid Avro schema.",
+        fix="Correct the .avsc file (Avro specification, Schema Declaration).",
+    )
+
+
+def _checked_id(declared: object, path: Path) -> int | None:
+    if declared is None:
+        return None
+    if (
+        not isinstance(declared, int)
+        or isinstance(declared, bool)
+        or not 1 <= declared <= SCHEMA_ID_MAX
+    ):
+        raise ContractError(
+            "CONTRACT_SCHEMA_ID",
+            saw=f"{path} has schema_id {json.dumps(declared)[:40]}.",
+            why="The id travels as four bytes, and must be positive.",
+            fix=f"Write the registry's id, 1 to {SCHEMA_ID_MAX}, or leave it out.",
+        )
+    return declared
+
+
+_GARBAGE_BYTES = 16
+
+
+def _truncated(payload: bytes, _: Contract, source: Random) -> bytes:
+    return payload[: source.randrange(HEADER_BYTES, len(payload))]
+
+
+def _bad_magic(payload: bytes, _: Contract, source: Random) -> bytes:
+    return bytes([source.randint(1, 255)]) + payload[1:]
+
+
+def _unknown_schema(payload: bytes, contract: Contract, source: Random) -> bytes:
+    other = (contract.schema_id + source.randint(1, 1 << 20)) % (1 << 31)
+    return frame(other, payload[HEADER_BYTES:])
+
+
+def _trailing_bytes(payload: bytes, _: Contract, source: Random) -> bytes:
+    return payload + source.randbytes(source.randint(1, _GARBAGE_BYTES))
+
+
+def _random_bytes(_: bytes, contract: Contract, source: Random) -> bytes:
+    known = {contract.schema_id: contract}
+    while True:
+        size = source.randint(1, 4 * _GARBAGE_BYTES)
+        payload = frame(contract.schema_id, source.randbytes(size))
+        if contract.format.diagnose(payload, known) is not None:
+            return payload
+
+
+DAMAGES: Mapping[str, Damage] = {
+    "truncated": _truncated,
+    "bad_magic": _bad_magic,
+    "unknown_schema": _unknown_schema,
+    "trailing_bytes": _trailing_bytes,
+    "random_bytes": _random_bytes,
+}
+
 
 #: The reasons that a payload without a header gets. The second is possible because an
 #: Avro body may begin with a zero byte.

@@ -30,8 +30,12 @@ from yaml.constructor import SafeConstructor
 from yaml.nodes import ScalarNode
 
 from tallyweir.schemas.pipeline.checks.problems import Path, Problem, StandIn, suggest
-from tallyweir.schemas.pipeline.document.problem_report import Report
-from tallyweir.schemas.pipeline.document.yaml_tree import YamlList, YamlMap, YamlScalar
+from tallyweir.schemas.pipeline.document.yaml_tree import (
+    Report,
+    YamlList,
+    YamlMap,
+    YamlScalar,
+)
 from tallyweir.sinks.protocol.durations import EXAMPLES, parse_duration
 
 #: A value of a tree, or what stands in for one that is wrong.

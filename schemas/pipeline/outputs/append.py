@@ -33,8 +33,7 @@ from tallyweir.schemas.pipeline.document.file_keys import (
     unnamed,
 )
 from tallyweir.schemas.pipeline.expressions.expressions import check_condition
-from tallyweir.schemas.pipeline.outputs.known_columns import KnownColumns
-from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.outputs.pipeline_output import KnownColumns, Output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

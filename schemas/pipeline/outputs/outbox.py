@@ -23,8 +23,11 @@ from tallyweir.schemas.pipeline.document.file_keys import (
     unnamed,
 )
 from tallyweir.schemas.pipeline.expressions.expressions import check_condition
-from tallyweir.schemas.pipeline.outputs.known_columns import KnownColumns, check_known
-from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.schemas.pipeline.outputs.pipeline_output import (
+    KnownColumns,
+    Output,
+    check_known,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from tallyweir.schemas.pipeline import (
     Source,
     Window,
 )
-from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed
+from tallyweir.schemas.pipeline.outputs.window import Fixed
 
 #: Where the shipped pipelines are.
 SHIPPED = Path(__file__).parents[3] / "spark_jobs" / "pipelines"

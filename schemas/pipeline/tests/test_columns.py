@@ -21,7 +21,7 @@ from tallyweir.schemas.pipeline import (
     Window,
     check_columns,
 )
-from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed
+from tallyweir.schemas.pipeline.outputs.window import Fixed
 from tallyweir.schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
 
 FIELDS = load_contract("flight_departure.v1").fields

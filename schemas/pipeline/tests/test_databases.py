@@ -26,7 +26,7 @@ from tallyweir.schemas.pipeline import (
     load_pipeline,
     pipeline_definition_json,
 )
-from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed
+from tallyweir.schemas.pipeline.outputs.window import Fixed
 from tallyweir.schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
 
 _FIELDS = load_contract("flight_departure.v1").fields

@@ -21,7 +21,7 @@ from tallyweir.schemas.pipeline import (
     Rule,
     Window,
 )
-from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed
+from tallyweir.schemas.pipeline.outputs.window import Fixed
 from tallyweir.schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
 
 COUNT = Aggregate(column="n", function=AggregateFunction.COUNT)

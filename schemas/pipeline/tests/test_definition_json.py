@@ -29,7 +29,7 @@ from tallyweir.schemas.pipeline import (
     from_json,
     pipeline_definition_json,
 )
-from tallyweir.schemas.pipeline.outputs.window_kinds import WindowKind
+from tallyweir.schemas.pipeline.outputs.window import WindowKind
 from tallyweir.schemas.pipeline.tests.pipelines import DEPARTURES, SOURCE
 
 WINDOW = DEPARTURES.outputs[1]

@@ -19,15 +19,15 @@ from tallyweir.services.alerts.alert_rule import (
     Freshness,
     InDoubt,
     LagGrowth,
+    Observation,
     OverBudget,
     PausedTooLong,
     RetentionHeadroom,
     Stall,
 )
 from tallyweir.services.alerts.lifecycle import REFRESH, find_changes, follow
-from tallyweir.services.alerts.observation import Observation
-from tallyweir.services.operate.cost.prices import Budget, Prices
-from tallyweir.sinks.postgres.alerting.alert import Alert, Severity
+from tallyweir.services.operate.cost.estimate import Budget, Prices
+from tallyweir.sinks.postgres.alerting.alert_book import Alert, Severity
 from tallyweir.sinks.postgres.audit import Usage
 from tallyweir.sinks.protocol.guarantee import Guarantee
 

@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from tallyweir.services.alerts.alert_rule import Stall
-from tallyweir.services.alerts.channels import make_channels
-from tallyweir.services.alerts.email_channel import EmailChannel
+from tallyweir.services.alerts.channels import EmailChannel, Webhook, make_channels
 from tallyweir.services.alerts.rules_file import read_rules
-from tallyweir.services.alerts.webhook import Webhook
 from tallyweir.services.local.embedded.state_directory import ROOT
-from tallyweir.sinks.postgres.alerting.alert import Severity
+from tallyweir.sinks.postgres.alerting.alert_book import Severity
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _GOOD = """\

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tallyweir.services.cli.arguments import (
+    AsJson,
+    PipelineName,
+    connected_home,
+    pipeline_name,
+)
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.home import connected_home
-from tallyweir.services.cli.options import AsJson, PipelineName
-from tallyweir.services.cli.pipeline_name import pipeline_name
 from tallyweir.services.cli.rendering import say, say_json, say_table
 
 if TYPE_CHECKING:
-    from tallyweir.services.operate.cost.estimate import Estimate
-    from tallyweir.services.operate.cost.prices import Prices
-    from tallyweir.services.operate.cost.what_if import WhatIf
+    from tallyweir.services.operate.cost.estimate import Estimate, Prices, WhatIf
     from tallyweir.sinks.postgres.audit import Usage
 
 _OVER_BUDGET = 1
@@ -41,9 +42,11 @@ def cost(
     Exit code 1 when at this rate a budget of the file is passed.
     docs/cost.md has the formula of every number.
     """
-    from tallyweir.services.operate.cost.estimate import estimate_cost
-    from tallyweir.services.operate.cost.prices import read_prices
-    from tallyweir.services.operate.cost.what_if import imagine
+    from tallyweir.services.operate.cost.estimate import (
+        estimate_cost,
+        imagine,
+        read_prices,
+    )
     from tallyweir.sinks.postgres import audit
 
     span = _span(since)

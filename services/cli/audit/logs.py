@@ -6,10 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tallyweir.services.cli.arguments import PipelineName, connected_home, pipeline_name
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.home import connected_home
-from tallyweir.services.cli.options import PipelineName
-from tallyweir.services.cli.pipeline_name import pipeline_name
 from tallyweir.services.cli.rendering import say
 
 

@@ -8,10 +8,8 @@ from typing import Annotated
 
 import typer
 
+from tallyweir.services.cli.arguments import PipelineName, connected_home, pipeline_name
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.home import connected_home
-from tallyweir.services.cli.options import PipelineName
-from tallyweir.services.cli.pipeline_name import pipeline_name
 from tallyweir.services.cli.rendering import note, say
 
 
@@ -36,10 +34,12 @@ def profile(
     """
     import tempfile
 
+    from tallyweir.services.operate.profiling.driver_samples import (
+        JvmRecording,
+        find_driver,
+        sample_python,
+    )
     from tallyweir.services.operate.profiling.flame_graph import Stack, draw_flame_graph
-    from tallyweir.services.operate.profiling.found_driver import find_driver
-    from tallyweir.services.operate.profiling.jvm_samples import JvmRecording
-    from tallyweir.services.operate.profiling.python_samples import sample_python
     from tallyweir.sinks.postgres.audit import read_overview
     from tallyweir.sinks.postgres.profiles import (
         ProfileKind,

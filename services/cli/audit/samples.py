@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tallyweir.services.cli.arguments import AsJson, connected_home, pipeline_name
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.home import connected_home
-from tallyweir.services.cli.options import AsJson
-from tallyweir.services.cli.pipeline_name import pipeline_name
 from tallyweir.services.cli.rendering import note, say, say_json
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ def samples(
     Kept where the pipeline file has monitor.samples, without what monitor.redact
     names. Exit code 1 when there are none.
     """
-    from tallyweir.services.operate.samples_json import samples_json
+    from tallyweir.services.operate.pipeline_json import samples_json
     from tallyweir.sinks.postgres import audit
 
     name = pipeline_name(pipeline)

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from tallyweir.services.cli.arguments import (
+    AsJson,
+    PipelineName,
+    pipeline_databases,
+    pipeline_name,
+)
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.options import AsJson, PipelineName
-from tallyweir.services.cli.pipeline_databases import pipeline_databases
-from tallyweir.services.cli.pipeline_name import pipeline_name
 from tallyweir.services.cli.rendering import note, say, say_json, say_table
 from tallyweir.services.kafka.source_lag import lags_of
-from tallyweir.services.operate.bottleneck_json import bottleneck_json
 from tallyweir.sinks.protocol.errors import TallyweirError
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.recovery import BrokerPosition
@@ -49,7 +51,7 @@ def status(
     docs/status.md has the formula of every number.
     """
     from tallyweir.services.kafka.open_transactions import find_held_back
-    from tallyweir.services.operate.gauged import gauges_json
+    from tallyweir.services.operate.pipeline_json import bottleneck_json, gauges_json
     from tallyweir.services.process.endpoints import find_endpoints
     from tallyweir.sinks.postgres import audit
     from tallyweir.sinks.postgres.records.pipeline_gauges import read_newest_gauges

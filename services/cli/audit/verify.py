@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tallyweir.services.cli.arguments import (
+    AsJson,
+    PipelineName,
+    connected_home,
+    pipeline_databases,
+    pipeline_name,
+)
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.home import connected_home
-from tallyweir.services.cli.options import AsJson, PipelineName
-from tallyweir.services.cli.pipeline_databases import pipeline_databases
-from tallyweir.services.cli.pipeline_name import pipeline_name
 from tallyweir.services.cli.rendering import note, say, say_json, say_table
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
@@ -86,7 +89,9 @@ def verify(
             receipt = receipt.with_check(check)
         found = None
         if replay:
-            from tallyweir.sinks.postgres.audit.replay.replay_check import check_replay
+            from tallyweir.sinks.postgres.audit.replay.replay_receipt import (
+                check_replay,
+            )
 
             found = _replay(pipeline, since)
             receipt = receipt.with_check(check_replay(found))
@@ -114,7 +119,7 @@ def keep_receipt(home: Connection[TupleRow], receipt: Receipt) -> None:
 
 
 def _replay(pipeline: str, since: str | None) -> Mapping[str, Any]:
-    from tallyweir.services.operate.replay_process import run_replay
+    from tallyweir.services.operate.spark_process import run_replay
     from tallyweir.services.process.endpoints import child_environment, find_endpoints
 
     path = Path(pipeline)
@@ -136,8 +141,10 @@ def _replay(pipeline: str, since: str | None) -> Mapping[str, Any]:
 
 def say_replay(receipt: Mapping[str, Any]) -> None:
     """Print the result of a replay: each part, the rows that differ, the verdict."""
-    from tallyweir.sinks.postgres.audit.replay.replay_check import describe_row
-    from tallyweir.sinks.postgres.audit.replay.replay_receipt import ReplayVerdict
+    from tallyweir.sinks.postgres.audit.replay.replay_receipt import (
+        ReplayVerdict,
+        describe_row,
+    )
 
     parts = receipt["parts"]
     say_table(

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tallyweir.services.cli.arguments import (
+    PipelineName,
+    pipeline_databases,
+    pipeline_name,
+)
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.options import PipelineName
-from tallyweir.services.cli.pipeline_databases import pipeline_databases
-from tallyweir.services.cli.pipeline_name import pipeline_name
 from tallyweir.services.cli.rendering import say
 from tallyweir.services.kafka.source_lag import lags_of
 from tallyweir.sinks.protocol.offsets import TopicPartition

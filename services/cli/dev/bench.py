@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tallyweir.services.cli.options import EndsWithJson
+from tallyweir.services.cli.arguments import EndsWithJson
 from tallyweir.services.cli.rendering import example, note, say, say_json, say_table
 from tallyweir.sinks.protocol.errors import FatalError
 
@@ -28,7 +28,7 @@ def _drawable(file: Path | None) -> Path | None:
 
 def _sizes(text: str) -> str:
     """Check that all sizes can be measured."""
-    from tallyweir.services.dev.bench.catalog.id_batches import IDS_MAX, IDS_MIN
+    from tallyweir.services.dev.bench.catalog.dedup import IDS_MAX, IDS_MIN
 
     for size in text.split(","):
         if not (size.isdecimal() and IDS_MIN <= int(size) <= IDS_MAX):

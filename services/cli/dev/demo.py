@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
+from tallyweir.services.cli.arguments import EndsWithJson
 from tallyweir.services.cli.audit.verify import say_receipt
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.options import EndsWithJson
 from tallyweir.services.cli.rendering import note, say, say_json, use_rich
 from tallyweir.services.cli.signals import end_once_on_signals
 from tallyweir.sinks.protocol.errors import FatalError
 
 if TYPE_CHECKING:
-    from tallyweir.services.dev.demo.demo_progress import DemoProgress
     from tallyweir.services.dev.demo.demo_world import DemoWorld
-    from tallyweir.services.dev.demo.drill import DrillReport
+    from tallyweir.services.dev.demo.drill import DemoProgress, DrillReport
     from tallyweir.services.dev.demo.live_screen import LiveScreen
     from tallyweir.services.dev.demo.scenario import Scenario
     from tallyweir.sinks.postgres.audit import Receipt
@@ -113,8 +112,7 @@ def _screen(scenario: Scenario) -> _PlainScreen | LiveScreen:
 
 
 def _say_where(world: DemoWorld, *, keep: bool) -> None:
-    from tallyweir.services.dev.demo.demo_world import PIPELINE
-    from tallyweir.services.dev.demo.ledger import TABLES, Ledger
+    from tallyweir.services.dev.demo.demo_world import PIPELINE, TABLES, Ledger
     from tallyweir.services.local.embedded.postgres import psql_line
     from tallyweir.services.process.endpoints import launcher
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tallyweir.services.cli.arguments import EndsWithJson
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.options import EndsWithJson
 from tallyweir.services.cli.rendering import note, say, say_json
 
 

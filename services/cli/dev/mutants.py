@@ -33,8 +33,12 @@ def mutants(
     not apply any more.
     """
     from tallyweir.services.cli.dev.suite import temporary_state
-    from tallyweir.services.dev.mutants.mutant import Mutant, choose, read_mutants
-    from tallyweir.services.dev.mutants.trial import try_mutants
+    from tallyweir.services.dev.mutants.trial import (
+        Mutant,
+        choose,
+        read_mutants,
+        try_mutants,
+    )
     from tallyweir.services.local.embedded.state_directory import ROOT
     from tallyweir.services.local.embedded.virtual_environment import (
         DEVELOPMENT_LOCK,

@@ -27,8 +27,7 @@ def sbom(
     """
     import tomllib
 
-    from tallyweir.services.dev.sbom.bundled_jars import installed_jars
-    from tallyweir.services.dev.sbom.components import read_components
+    from tallyweir.services.dev.sbom.components import installed_jars, read_components
     from tallyweir.services.dev.sbom.cyclonedx import cyclonedx
     from tallyweir.services.dev.sbom.licences import LicenceRules, check_licences
     from tallyweir.services.local.embedded.state_directory import ROOT

@@ -229,7 +229,7 @@ def _run(step: Step) -> int:
         with _images():
             return _exit_code(command, os.environ)
     if step.needs_chromium:
-        from tallyweir.services.dev.chromium import why_no_chromium
+        from tallyweir.services.dev.debian_packages import why_no_chromium
 
         reason = why_no_chromium()
         if reason is not None:

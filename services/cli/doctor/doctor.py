@@ -13,7 +13,7 @@ from tallyweir.services.cli.command import command
 from tallyweir.services.cli.rendering import say, say_json, use_rich
 
 if TYPE_CHECKING:
-    from tallyweir.services.cli.doctor.check import Check
+    from tallyweir.services.cli.doctor.checks import Check
 
 _NAME_WIDTH = 18
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tallyweir.services.cli.arguments import EndsWithJson
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.options import EndsWithJson
 from tallyweir.services.cli.rendering import note, say, say_json, use_rich
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
@@ -151,9 +151,8 @@ def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
         given_kafka_bootstrap,
         resolve_endpoints,
     )
+    from tallyweir.services.produce.emit import PacedRecords, plan_faults
     from tallyweir.services.produce.emit import emit as emit_records
-    from tallyweir.services.produce.emit import plan_faults
-    from tallyweir.services.produce.paced_records import PacedRecords
     from tallyweir.services.produce.producer import EventProducer
     from tallyweir.services.produce.source_section import read_source_section
 

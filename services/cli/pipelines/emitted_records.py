@@ -14,8 +14,7 @@ from tallyweir.schemas.codec import EventRecord
 from tallyweir.schemas.contract import Contract
 from tallyweir.services.local.datasets.made_up import DATASETS
 from tallyweir.services.local.templates.template import Template, read_template
-from tallyweir.services.produce.paced_records import PacedRecords
-from tallyweir.services.produce.typed_rows import TypedRows
+from tallyweir.services.produce.emit import PacedRecords, TypedRows
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _FORMS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}

@@ -87,8 +87,8 @@ def notebook(  # noqa: PLR0913, PLR0917 - each is an option
         install_jupyter,
         jupyter_command,
         notebook_environment,
+        write_notebook,
     )
-    from tallyweir.services.notebook.notebook_file import write_notebook
     from tallyweir.services.process.endpoints import (
         child_environment,
         resolve_endpoints,

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tallyweir.services.cli.arguments import PipelineName, Reason, connected_home
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.home import connected_home
-from tallyweir.services.cli.options import PipelineName, Reason
 from tallyweir.services.cli.rendering import note, say, say_json
 
 if TYPE_CHECKING:
-    from tallyweir.services.operate.described_version import DescribedFile
+    from tallyweir.services.operate.spark_process import DescribedFile
     from tallyweir.sinks.postgres.steering.version_change import Changed
 
 _File = Annotated[Path, typer.Argument(help="The new pipeline file.")]
@@ -87,7 +86,7 @@ def rollback(
     dry_run: _DryRun = False,
 ) -> None:
     """Let a former version come into force again, with all that is kept since."""
-    from tallyweir.services.cli.pipeline_name import pipeline_name
+    from tallyweir.services.cli.arguments import pipeline_name
     from tallyweir.sinks.postgres import steering
 
     name = pipeline_name(pipeline)
@@ -112,7 +111,7 @@ def versions(
     as_json: _Json = False,
 ) -> None:
     """List a pipeline's versions, the newest first: that one is in force."""
-    from tallyweir.services.cli.pipeline_name import pipeline_name
+    from tallyweir.services.cli.arguments import pipeline_name
     from tallyweir.services.cli.pipelines.plan_report import say_versions
     from tallyweir.services.operate.steering.versions_json import versions_json
     from tallyweir.sinks.postgres import steering
@@ -137,7 +136,7 @@ def versions(
 
 
 def _describe(file: Path) -> DescribedFile:
-    from tallyweir.services.operate.described_version import describe_file
+    from tallyweir.services.operate.spark_process import describe_file
     from tallyweir.services.process.endpoints import child_environment, find_endpoints
 
     described = describe_file(file, child_environment(find_endpoints()))

@@ -134,8 +134,7 @@ def run(
 def _write(
     template: Template, settings: list[str] | None, directory: Path, *, replace: bool
 ) -> list[Path]:
-    from tallyweir.services.local.templates.template import parse_settings
-    from tallyweir.services.local.templates.written_files import write_files
+    from tallyweir.services.local.templates.template import parse_settings, write_files
 
     return write_files(
         directory, template.files(parse_settings(settings or [])), replace=replace

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tallyweir.services.cli.home import connected_home
-from tallyweir.services.cli.options import Once
+from tallyweir.services.cli.arguments import Once, connected_home
 from tallyweir.services.cli.rendering import example, say, say_json, say_table
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
@@ -58,10 +57,9 @@ def alerts(
     """
     if context.invoked_subcommand is not None:
         return
-    from tallyweir.services.alerts.alert_metrics import AlertMetrics
     from tallyweir.services.alerts.channels import make_channels
     from tallyweir.services.alerts.rules_file import read_rules
-    from tallyweir.services.alerts.service import AlertService
+    from tallyweir.services.alerts.service import AlertMetrics, AlertService
     from tallyweir.services.process.endpoints import find_endpoints, resolve_endpoints
     from tallyweir.sinks.metrics_endpoint import serve_metrics
     from tallyweir.sinks.postgres.schema.migrations import migrate
@@ -109,7 +107,7 @@ def show(
     ] = False,
 ) -> None:
     """Show what fires now, as the alerts service has found it."""
-    from tallyweir.sinks.postgres.alerting.firing import read_firing
+    from tallyweir.sinks.postgres.alerting.alert_book import read_firing
 
     with connected_home("alerts") as home:
         firing = read_firing(home)

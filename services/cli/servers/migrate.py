@@ -27,7 +27,7 @@ def migrate(
     from tallyweir.services.process.endpoints import resolve_databases
     from tallyweir.sinks.postgres.schema import migrations
     from tallyweir.sinks.postgres.schema.roles import grant_roles
-    from tallyweir.sinks.postgres.server.branch_names import HOME
+    from tallyweir.sinks.postgres.server.naming import HOME
 
     for name, dsn in resolve_databases().items():
         if name == HOME:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tallyweir.services.cli.arguments import Once
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.options import Once
 from tallyweir.services.cli.rendering import say
 from tallyweir.services.cli.servers.resolver import seconds_of
 
@@ -29,8 +29,7 @@ def relay(
     takes over. With --once the exit code is 1 when something could not be done.
     """
     from tallyweir.services.process.endpoints import resolve_endpoints
-    from tallyweir.services.relay.relay_metrics import RelayMetrics
-    from tallyweir.services.relay.service import RelayService
+    from tallyweir.services.relay.service import RelayMetrics, RelayService
     from tallyweir.sinks.metrics_endpoint import serve_metrics
     from tallyweir.sinks.postgres.schema.migrations import migrate
     from tallyweir.sinks.process_log import configure_logging

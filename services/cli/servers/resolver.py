@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tallyweir.services.cli.arguments import Once
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.options import Once
 from tallyweir.services.cli.rendering import say
 
 _DURATION = re.compile(r"([1-9][0-9]{0,5}) ?(s|m)")
@@ -33,8 +33,7 @@ def resolver(
     could not be done.
     """
     from tallyweir.services.process.endpoints import resolve_databases
-    from tallyweir.services.resolver.resolver_metrics import ResolverMetrics
-    from tallyweir.services.resolver.service import ResolverService
+    from tallyweir.services.resolver.service import ResolverMetrics, ResolverService
     from tallyweir.sinks.metrics_endpoint import serve_metrics
     from tallyweir.sinks.process_log import configure_logging
 

@@ -50,8 +50,8 @@ def down(
     Refused while a driver, or another process of ours, works with them: it would wait
     for them until they are started again.
     """
-    from tallyweir.services.local.embedded.clients import check_unused
     from tallyweir.services.local.embedded.servers import (
+        check_unused,
         embedded_kafka,
         embedded_postgres,
     )

@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
-from tallyweir.services.cli.home import connected_home
-from tallyweir.services.cli.options import DryRun, PipelineName
-from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.arguments import (
+    DryRun,
+    PipelineName,
+    connected_home,
+    pipeline_name,
+)
 from tallyweir.services.cli.rendering import example, say, say_json, say_table
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
@@ -107,10 +110,10 @@ def show(
     from contextlib import closing
 
     from tallyweir.services.operate.redrive.letter_report import letter_json, told
-    from tallyweir.services.operate.redrive.record_name import parse_record
     from tallyweir.services.operate.redrive.source_records import (
         KnownRecord,
         SourceRecords,
+        parse_record,
     )
     from tallyweir.services.process.endpoints import find_endpoints
     from tallyweir.sinks.postgres import audit
@@ -162,8 +165,8 @@ def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
     driver reads them like anything else. A dead letter claims no ID, so two copies of
     it count once; docs/dead-letters.md tells what holds without IDs.
     """
-    from tallyweir.services.operate.redrive.record_name import parse_record
     from tallyweir.services.operate.redrive.redriver import redrive as send_again
+    from tallyweir.services.operate.redrive.source_records import parse_record
     from tallyweir.services.process.endpoints import find_endpoints
     from tallyweir.sinks.postgres.server.connection import connect
     from tallyweir.sinks.postgres.steering import RedriveSelection

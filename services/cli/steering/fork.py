@@ -13,10 +13,14 @@ from typing import Annotated
 
 import typer
 
+from tallyweir.services.cli.arguments import (
+    AsJson,
+    DryRun,
+    Reason,
+    connected_home,
+    pipeline_name,
+)
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.home import connected_home
-from tallyweir.services.cli.options import AsJson, DryRun, Reason
-from tallyweir.services.cli.pipeline_name import pipeline_name
 from tallyweir.services.cli.rendering import say, say_json
 
 _Pipeline = Annotated[
@@ -45,7 +49,7 @@ def fork(
     The pipeline file of the new one has its name, and the tables that readers know.
     The other pipeline is not stopped.
     """
-    from tallyweir.services.operate.steering.fork_report import fork_told
+    from tallyweir.services.operate.steering.act_reports import fork_told
     from tallyweir.sinks.postgres import steering
 
     request = steering.ActRequest(
@@ -109,7 +113,7 @@ def switch(
     Both are fenced by it and go on where they stand, each under its own name. Called
     with the two exchanged, it takes that back.
     """
-    from tallyweir.services.operate.steering.fork_report import switch_told
+    from tallyweir.services.operate.steering.act_reports import switch_told
     from tallyweir.sinks.postgres import steering
 
     front, shadowing = pipeline_name(pipeline), pipeline_name(new)
@@ -146,7 +150,7 @@ def discard(
     Its shadow tables go and all that is kept of it, but for a note. A pipeline whose
     tables readers find is refused.
     """
-    from tallyweir.services.operate.steering.fork_report import discard_told
+    from tallyweir.services.operate.steering.act_reports import discard_told
     from tallyweir.sinks.postgres import steering
 
     request = steering.ActRequest(

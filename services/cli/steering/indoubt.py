@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tallyweir.services.cli.options import AsJson
+from tallyweir.services.cli.arguments import AsJson
 from tallyweir.services.cli.rendering import example, note, say, say_json
 from tallyweir.sinks.protocol.errors import ConfigurationError, TallyweirError
 from tallyweir.sinks.protocol.in_doubt import (
@@ -116,8 +116,8 @@ def find_in_doubt(databases: Mapping[str, str]) -> Findings:
         read_claims,
         read_evidence,
     )
-    from tallyweir.sinks.postgres.server.branch_names import HOME
     from tallyweir.sinks.postgres.server.connection import connect
+    from tallyweir.sinks.postgres.server.naming import HOME
 
     prepared: list[PreparedBranch] = []
     failures: dict[str, TallyweirError] = {}
@@ -205,10 +205,9 @@ def _finish(text: str, wanted: InDoubtVerdict) -> None:
     from tallyweir.sinks.postgres.branches.prepared_branches import (
         PostgresPreparedBranches,
     )
-    from tallyweir.sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
-    from tallyweir.sinks.postgres.server.branch_names import HOME
-    from tallyweir.sinks.postgres.server.connection import connect
-    from tallyweir.sinks.postgres.server.database_link import DatabaseLink
+    from tallyweir.sinks.postgres.ledger.stored_state import PostgresDecisionLedger
+    from tallyweir.sinks.postgres.server.connection import DatabaseLink, connect
+    from tallyweir.sinks.postgres.server.naming import HOME
 
     databases = find_databases()
     name = "tallyweir indoubt"

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tallyweir.services.cli.options import AsJson, PipelineName, Reason
-from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.arguments import AsJson, PipelineName, Reason, pipeline_name
 from tallyweir.services.cli.rendering import example, say, say_json, say_table
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
     duplicates; dead letters, filtered and expired events get another chance. Refused
     where IDs are not known. A driver at work goes on from there by itself.
     """
-    from tallyweir.services.operate.steering.position_move import (
+    from tallyweir.services.operate.steering.position_acts import (
         move_positions,
         move_told,
         parse_target,
@@ -154,7 +153,7 @@ def accept_topic(
     under former:ID:TOPIC from now on, in the ledger and in the column kafka_topic of
     the result tables. Refused where no topic has another id than before.
     """
-    from tallyweir.services.operate.steering.position_move import (
+    from tallyweir.services.operate.steering.position_acts import (
         accept_recreated,
         accepted_told,
     )

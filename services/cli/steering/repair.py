@@ -6,16 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tallyweir.services.cli.arguments import (
+    AsJson,
+    PipelineName,
+    connected_home,
+    pipeline_databases,
+    pipeline_name,
+)
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.home import connected_home
-from tallyweir.services.cli.options import AsJson, PipelineName
-from tallyweir.services.cli.pipeline_databases import pipeline_databases
-from tallyweir.services.cli.pipeline_name import pipeline_name
 from tallyweir.services.cli.rendering import say, say_json, say_table
 
 if TYPE_CHECKING:
-    from tallyweir.sinks.postgres.audit.repair import BranchEntry, Disagreement
-    from tallyweir.sinks.postgres.audit.repair_steps import RepairStep
+    from tallyweir.sinks.postgres.audit.repair import (
+        BranchEntry,
+        Disagreement,
+        RepairStep,
+    )
 
 _DISAGREES = 1
 
@@ -37,8 +43,7 @@ def repair(
     one database. It only reads and prints: a person decides and does the steps. Exit
     code 1 when something disagrees.
     """
-    from tallyweir.sinks.postgres.audit.repair import find_disagreement
-    from tallyweir.sinks.postgres.audit.repair_steps import repair_steps
+    from tallyweir.sinks.postgres.audit.repair import find_disagreement, repair_steps
 
     if not plan:
         raise typer.BadParameter(

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tallyweir.services.cli.arguments import (
+    AsJson,
+    DryRun,
+    PipelineName,
+    connected_home,
+    pipeline_name,
+)
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.home import connected_home
-from tallyweir.services.cli.options import AsJson, DryRun, PipelineName
-from tallyweir.services.cli.pipeline_name import pipeline_name
 from tallyweir.services.cli.rendering import say, say_json, say_table
 from tallyweir.sinks.scaling.bounds import NOT_SCALED
 

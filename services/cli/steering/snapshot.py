@@ -12,9 +12,14 @@ from typing import Annotated
 
 import typer
 
-from tallyweir.services.cli.home import connected_home
-from tallyweir.services.cli.options import AsJson, DryRun, PipelineName, Reason
-from tallyweir.services.cli.pipeline_name import pipeline_name
+from tallyweir.services.cli.arguments import (
+    AsJson,
+    DryRun,
+    PipelineName,
+    Reason,
+    connected_home,
+    pipeline_name,
+)
 from tallyweir.services.cli.rendering import example, say, say_json, say_table
 
 _Name = Annotated[str, typer.Argument(help="Name of the snapshot.")]
@@ -130,7 +135,7 @@ def restore(
     Refused if Kafka does not hold it any more. A driver at work goes on from there by
     itself. What the relay has sent stays sent: it is sent again under the same IDs.
     """
-    from tallyweir.services.operate.steering.snapshot_restore import (
+    from tallyweir.services.operate.steering.position_acts import (
         restore_snapshot,
         restored_told,
     )

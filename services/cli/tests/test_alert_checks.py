@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tallyweir.services.cli.doctor.alert_checks import check_rules
-from tallyweir.services.cli.doctor.check import Check
+from tallyweir.services.cli.doctor.checks import Check, check_rules
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tallyweir.services.cli.arguments import pipeline_databases, pipeline_name
 from tallyweir.services.cli.audit.status import status_json
 from tallyweir.services.cli.audit.why import payload_reader
-from tallyweir.services.cli.pipeline_databases import pipeline_databases
-from tallyweir.services.cli.pipeline_name import pipeline_name
 from tallyweir.services.kafka.source_lag import lags_of
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
 from tallyweir.sinks.postgres.audit import (
@@ -24,7 +23,7 @@ from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.guarantee import Guarantee
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.recovery import BrokerPosition, StoredPosition
-from tallyweir.sinks.seen_ids.fingerprint import fingerprint
+from tallyweir.sinks.seen_ids.event_hashes import fingerprint
 from tallyweir.sinks.seen_ids.id_hash import to_bytes
 
 _KEY = bytes(range(16))

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tallyweir.services.cli.app import build_app
-from tallyweir.services.ingest.key_file import KeyFile
+from tallyweir.services.ingest.api_keys import KeyFile
 from tallyweir.services.process.hashed_secrets import utc_now
 from tallyweir.services.process.refusals import RefusedError
 from tallyweir.sinks.protocol.errors import ConfigurationError

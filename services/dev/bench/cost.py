@@ -24,29 +24,26 @@ from tallyweir.services.dev.bench.world.bench_world import (
     produce_rounds,
     run_timeout_s,
 )
-from tallyweir.services.dev.bench.world.driver_phases import (
-    Phases,
-    phases_between,
-    read_phases,
-)
 from tallyweir.services.dev.bench.world.driver_run import (
-    await_events,
-    read_batches,
-    running_driver,
-)
-from tallyweir.services.dev.bench.world.measured_processes import SERVERS, processes_of
-from tallyweir.services.dev.bench.world.rates import (
     Rates,
+    await_events,
     check_verified,
     rates_of,
+    read_batches,
+    running_driver,
     warm_up,
 )
-from tallyweir.services.dev.bench.world.server_bytes import read_log_bytes
-from tallyweir.services.dev.bench.world.spark_event_log import (
+from tallyweir.services.dev.bench.world.resource_readings import (
+    SERVERS,
+    Phases,
     keep_event_log,
+    phases_between,
+    processes_of,
+    read_log_bytes,
+    read_phases,
     read_shuffled_bytes,
 )
-from tallyweir.services.local.embedded.daemon import free_port
+from tallyweir.services.local.embedded.embedded_server import free_port
 from tallyweir.services.process.driver_process import DriverProcess
 from tallyweir.services.process.endpoints import Endpoints
 from tallyweir.sinks.metrics_endpoint import PORT_VARIABLE

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from tallyweir.services.dev.bench.peers.flink_peer import (
+from tallyweir.services.dev.bench.peers.peer_runs import (
     FlinkDeduplication,
     check_java_compiler,
     run_flink_peer,
@@ -23,7 +23,7 @@ from tallyweir.services.dev.bench.world.bench_world import (
     produce_rounds,
     varied,
 )
-from tallyweir.services.dev.bench.world.rates import (
+from tallyweir.services.dev.bench.world.driver_run import (
     Rates,
     check_verified,
     measure_driver,

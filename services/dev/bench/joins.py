@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from psycopg import sql
 
-from tallyweir.services.dev.bench.peers.spark_peer import PeerQuery, run_spark_peer
+from tallyweir.services.dev.bench.peers.peer_runs import PeerQuery, run_spark_peer
 from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     JOINS,
@@ -19,7 +19,7 @@ from tallyweir.services.dev.bench.world.bench_world import (
     checkpoint,
     produce_rounds,
 )
-from tallyweir.services.dev.bench.world.rates import (
+from tallyweir.services.dev.bench.world.driver_run import (
     measure_driver,
     rates_of,
     warm_up,

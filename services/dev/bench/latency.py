@@ -27,8 +27,12 @@ from tallyweir.services.dev.bench.world.bench_world import (
     bench_servers,
     produce_page_views,
 )
-from tallyweir.services.dev.bench.world.driver_run import await_events, running_driver
-from tallyweir.services.dev.bench.world.rates import check_verified, wrong_result
+from tallyweir.services.dev.bench.world.driver_run import (
+    await_events,
+    check_verified,
+    running_driver,
+    wrong_result,
+)
 from tallyweir.services.kafka.topics import ensure_topic
 from tallyweir.services.local.datasets.page_views import read_page_views
 from tallyweir.services.process.endpoints import Endpoints

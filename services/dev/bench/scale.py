@@ -32,12 +32,16 @@ from tallyweir.services.dev.bench.world.bench_world import (
     produce_page_views,
     varied,
 )
-from tallyweir.services.dev.bench.world.rates import check_rows, check_verified, warm_up
+from tallyweir.services.dev.bench.world.driver_run import (
+    check_rows,
+    check_verified,
+    warm_up,
+)
 from tallyweir.services.local.datasets.page_views import USERS
 from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
 from tallyweir.services.local.embedded.state_directory import state_directory
 from tallyweir.services.process.endpoints import Endpoints
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 
 _ROUNDS = 2
 #: Bytes of a page view without padding.

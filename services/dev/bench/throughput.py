@@ -18,13 +18,15 @@ from statistics import median
 
 import psycopg
 
-from tallyweir.services.dev.bench.peers.flink_peer import (
+from tallyweir.services.dev.bench.peers.peer_runs import (
     FlinkDeduplication,
+    PeerQuery,
     check_java_compiler,
+    install_quix,
     run_flink_peer,
+    run_quix_peer,
+    run_spark_peer,
 )
-from tallyweir.services.dev.bench.peers.quix_peer import install_quix, run_quix_peer
-from tallyweir.services.dev.bench.peers.spark_peer import PeerQuery, run_spark_peer
 from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
@@ -35,8 +37,8 @@ from tallyweir.services.dev.bench.world.bench_world import (
     produce_rounds,
     varied,
 )
-from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
-from tallyweir.services.dev.bench.world.rates import (
+from tallyweir.services.dev.bench.world.driver_run import (
+    MeasuredBatch,
     Rates,
     check_verified,
     measure_driver,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from tallyweir.services.dev.bench.peers.spark_peer import PeerQuery, run_spark_peer
+from tallyweir.services.dev.bench.peers.peer_runs import PeerQuery, run_spark_peer
 from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     WINDOWS,
@@ -22,10 +22,11 @@ from tallyweir.services.dev.bench.world.bench_world import (
     produce_rounds,
     run_timeout_s,
 )
-from tallyweir.services.dev.bench.world.driver_run import await_events, running_driver
-from tallyweir.services.dev.bench.world.rates import (
+from tallyweir.services.dev.bench.world.driver_run import (
     Rates,
+    await_events,
     rates_of,
+    running_driver,
     warm_up,
     wrong_result,
 )

@@ -17,8 +17,7 @@ from tallyweir.services.dev.chaos.chaos_world import (
     ChaosWorld,
     chaos_world,
 )
-from tallyweir.services.dev.chaos.check_ledger import Witnesses
-from tallyweir.services.dev.chaos.gate import Gate
+from tallyweir.services.dev.chaos.invariants import Witnesses
 from tallyweir.services.dev.chaos.nemesis import Nemesis
 from tallyweir.services.dev.chaos.observed_run import (
     Connections,
@@ -27,9 +26,9 @@ from tallyweir.services.dev.chaos.observed_run import (
 )
 from tallyweir.services.dev.chaos.plan import HOME, ChaosOptions, ChaosPlan, write_plan
 from tallyweir.services.dev.chaos.self_test import as_violations, run_self_test
-from tallyweir.services.dev.chaos.sender import Sender, SharedTransactions
+from tallyweir.services.dev.chaos.sender import Gate, Sender, SharedTransactions
 from tallyweir.services.dev.chaos.sent_log import SentLog
-from tallyweir.services.dev.chaos.snapshot_reader import SnapshotReader
+from tallyweir.services.dev.chaos.snapshots import SnapshotReader
 from tallyweir.services.dev.chaos.supervisor import PATIENCE_S, Supervisor
 from tallyweir.services.dev.chaos.verdict import (
     has_failed,
@@ -45,7 +44,7 @@ from tallyweir.services.dev.chaos.verdict import (
 )
 from tallyweir.services.dev.chaos.workload import RecordKind, Workload, count_records
 from tallyweir.services.kafka.topic_log import TopicLog
-from tallyweir.services.operate.replay_process import run_replay
+from tallyweir.services.operate.spark_process import run_replay
 from tallyweir.sinks.postgres.audit import Check, Receipt, verify
 from tallyweir.sinks.postgres.audit.receipt import judge
 from tallyweir.sinks.postgres.server.connection import connect

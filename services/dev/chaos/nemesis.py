@@ -19,8 +19,8 @@ from pathlib import Path
 import psutil
 
 from tallyweir.services.dev.chaos.chaos_world import PIPELINE, ChaosWorld
-from tallyweir.services.dev.chaos.gate import Gate
 from tallyweir.services.dev.chaos.plan import ChaosPlan, Injection, Kind
+from tallyweir.services.dev.chaos.sender import Gate
 from tallyweir.services.dev.chaos.supervisor import PATIENCE_S, Driver, Supervisor
 from tallyweir.sinks.protocol.errors import FatalError
 

@@ -3,6 +3,10 @@
 If the broker dies in a commit, the outcome is open. The sender then takes over the
 transactional id again, which makes the broker finish the transaction one way or the
 other, and reads the outcome from the topic itself.
+
+A fault must hit a driver at work, so there must be records to read when it comes, and
+the stream must last until the last fault. So the senders wait at a mark, which the
+nemesis moves forward (``Gate``).
 """
 
 from __future__ import annotations
@@ -21,10 +25,46 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from tallyweir.services.dev.chaos.gate import Gate
 from tallyweir.services.dev.chaos.sent_log import Outcome, Place, SentLog
 from tallyweir.services.dev.chaos.workload import Transaction
 from tallyweir.sinks.protocol.errors import RetryableError
+
+
+class Gate:
+    """A mark in the stream of committed records; it only moves forward."""
+
+    def __init__(self) -> None:
+        self._open_until = 0
+        self._is_closed = False
+        self._moved = threading.Condition()
+
+    @property
+    def open_until(self) -> int:
+        """The mark."""
+        return self._open_until
+
+    def open_to(self, records: int) -> None:
+        """Move the mark forward, unless it is already further on."""
+        with self._moved:
+            self._open_until = max(self._open_until, records)
+            self._moved.notify_all()
+
+    def close(self) -> None:
+        """Release all senders, and let them send nothing more."""
+        with self._moved:
+            self._is_closed = True
+            self._moved.notify_all()
+
+    def await_turn(self, before: int) -> bool:
+        """Wait until the mark allows to send what follows so many records.
+
+        Returns:
+            False if nothing more is to be sent.
+        """
+        with self._moved:
+            self._moved.wait_for(lambda: self._is_closed or before < self._open_until)
+            return not self._is_closed
+
 
 _LOG = logging.getLogger(__name__)
 _SILENT = logging.getLogger("tallyweir.kafka.silent")

@@ -6,18 +6,22 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tallyweir.services.dev.chaos.check_branches import check_branches
-from tallyweir.services.dev.chaos.check_ledger import Witnesses, check_ledger
-from tallyweir.services.dev.chaos.check_records import Sent, check_records
-from tallyweir.services.dev.chaos.check_windows import check_windows
+from tallyweir.services.dev.chaos.invariants import (
+    Sent,
+    Witnesses,
+    check_branches,
+    check_ledger,
+    check_records,
+    check_windows,
+)
 from tallyweir.services.dev.chaos.nemesis import DriverDeath
 from tallyweir.services.dev.chaos.observed_run import LedgerBatch, ObservedRun
 from tallyweir.services.dev.chaos.snapshots import Snapshot, judge_against_sent
 from tallyweir.services.dev.chaos.supervisor import FENCED, DriverEnd
-from tallyweir.services.operate.replay_process import VERIFIED, ReplayResult
+from tallyweir.services.operate.spark_process import VERIFIED, ReplayResult
 from tallyweir.sinks.postgres.audit import Check, Receipt, Verdict
 from tallyweir.sinks.postgres.audit.receipt import judge, not_applicable
-from tallyweir.sinks.postgres.audit.replay.replay_check import check_replay
+from tallyweir.sinks.postgres.audit.replay.replay_receipt import check_replay
 
 #: Exit code of a driver that could lose or double events if it went on.
 _FATAL = 70

@@ -1,9 +1,7 @@
 """The demo: real flights, hostile conditions, and a count independent of Tallyweir.
 
 - ``scenario``: what goes wrong and when; decided by the seed alone.
-- ``world``: the demo's own servers, topic and tables.
-- ``flight_stream``: sends the flights with faults, in parts.
-- ``ledger``: what Postgres says about the driver's work.
+- ``demo_world``: the demo's own servers, topic and tables.
 - ``drill``: runs all of these, from the first event to the drained driver.
 - ``expected_results``: the expected results, counted from the flights.
 - ``independent_checks``: compare the expected results with the tables.

@@ -8,17 +8,48 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from tallyweir.services.dev.demo.demo_progress import DemoProgress, Watcher
-from tallyweir.services.dev.demo.demo_world import PIPELINE, DemoWorld
+from tallyweir.services.dev.demo.demo_world import PIPELINE, DemoWorld, Ledger
 from tallyweir.services.dev.demo.expected_results import ExpectedResults
-from tallyweir.services.dev.demo.flight_stream import FlightStream
-from tallyweir.services.dev.demo.ledger import Ledger
-from tallyweir.services.dev.demo.scenario import Kill, Scenario
+from tallyweir.services.dev.demo.scenario import FlightStream, Kill, Scenario
 from tallyweir.services.kafka.topic_log import TopicLog
 from tallyweir.services.process.driver_process import SILENCE_MAX_S, DriverProcess
 from tallyweir.services.produce.faults import Expectation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoProgress:
+    """Counts so far.
+
+    Attributes:
+        sent: Messages that were given to the producer.
+        read: Records that the published batches have read.
+        committed: Events among these that became results.
+        duplicates: Repeats among these that were dropped.
+        dead: Dead letters among these.
+        batch: Number of the last published batch.
+        kills: Drivers that died in mid-batch.
+    """
+
+    sent: int = 0
+    read: int = 0
+    committed: int = 0
+    duplicates: int = 0
+    dead: int = 0
+    batch: int = 0
+    kills: int = 0
+
+
+class Watcher(Protocol):
+    """Gets lines and counts about the progress of a demo."""
+
+    def tell(self, text: str) -> None:
+        """Take a line about something that has happened."""
+
+    def show(self, progress: DemoProgress) -> None:
+        """Take the changed counts; called often."""
+
 
 #: The assumed duration of a batch, until a batch has shown how long batches take.
 _FIRST_BATCH_S = 1.0

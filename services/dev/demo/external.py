@@ -12,17 +12,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from tallyweir.services.dev.demo.demo_progress import DemoProgress, Watcher
 from tallyweir.services.dev.demo.demo_world import (
     PIPELINE,
     PIPELINE_SOURCE,
     TOPIC,
     DemoWorld,
+    Ledger,
 )
-from tallyweir.services.dev.demo.drill import DrillReport
-from tallyweir.services.dev.demo.flight_stream import FlightStream
-from tallyweir.services.dev.demo.ledger import Ledger
-from tallyweir.services.dev.demo.scenario import Scenario
+from tallyweir.services.dev.demo.drill import DemoProgress, DrillReport, Watcher
+from tallyweir.services.dev.demo.scenario import FlightStream, Scenario
 from tallyweir.services.kafka.topic_log import TopicLog
 from tallyweir.services.local.embedded.state_directory import state_directory
 from tallyweir.services.process.driver_process import SILENCE_MAX_S

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tallyweir.services.dev.demo.demo_progress import DemoProgress
+from tallyweir.services.dev.demo.drill import DemoProgress
 
 _REFRESHES_PER_S = 5
 

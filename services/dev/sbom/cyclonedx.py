@@ -6,8 +6,11 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 
-from tallyweir.services.dev.sbom.bundled_jars import BUNDLING_PACKAGE, BundledJar
-from tallyweir.services.dev.sbom.components import Component
+from tallyweir.services.dev.sbom.components import (
+    BUNDLING_PACKAGE,
+    BundledJar,
+    Component,
+)
 
 #: Any constant will do: the serial number is computed from the document's content.
 _NAMESPACE = uuid.UUID("6f3c1d0e-8f57-4c1b-9f0e-2b1f6a3d7c55")

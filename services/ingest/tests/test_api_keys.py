@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tallyweir.services.ingest.api_keys import ApiKey, KeyRing, make_key
-from tallyweir.services.ingest.key_file import API_KEYS, KeyFile
+from tallyweir.services.ingest.api_keys import (
+    API_KEYS,
+    ApiKey,
+    KeyFile,
+    KeyRing,
+    make_key,
+)
 from tallyweir.services.process.hashed_secrets import (
     add_secret,
     read_secrets,

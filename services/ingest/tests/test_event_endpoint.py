@@ -10,12 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from tallyweir.services.ingest.api_keys import make_key
+from tallyweir.services.ingest.api_keys import API_KEYS, KeyFile, make_key
 from tallyweir.services.ingest.event_endpoint import EventEndpoint
 from tallyweir.services.ingest.kafka_sender import Delivery, KafkaSender
-from tallyweir.services.ingest.key_file import API_KEYS, KeyFile
 from tallyweir.services.ingest.metrics import IngestMetrics
-from tallyweir.services.ingest.request_body import (
+from tallyweir.services.ingest.request import (
     BODY_BYTES_MAX,
     BYTES_IN_FLIGHT_MAX,
     EVENTS_IN_FLIGHT_MAX,

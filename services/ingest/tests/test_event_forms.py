@@ -9,7 +9,7 @@ import pytest
 
 from tallyweir.schemas.formats.avro.wire_format import split
 from tallyweir.services.ingest.event_forms import EVENTS_MAX, ReadEvents, read_events
-from tallyweir.services.ingest.request_head import RequestHead
+from tallyweir.services.ingest.request import RequestHead
 from tallyweir.services.ingest.scoped_ids import NamedEvent
 from tallyweir.services.ingest.served_topics import ServedTopic
 from tallyweir.services.ingest.tests.served import BY_CE_ID, BY_FIELD, page_view

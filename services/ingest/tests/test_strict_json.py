@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallyweir.services.ingest.strict_json import (
+from tallyweir.services.ingest.event_forms import (
     DEPTH_MAX,
     DIGITS_MAX,
     ELEMENTS_MAX,

@@ -7,8 +7,13 @@ checks of arguments, and the table in docs/monitor.md come from this entry.
 
 from __future__ import annotations
 
-from tallyweir.services.monitor.acts.act_kind import ActCall, ActKind
-from tallyweir.services.monitor.acts.fields import ActField, Arguments, FieldKind
-from tallyweir.services.monitor.acts.registry import ACTS
+from tallyweir.services.monitor.acts.act_kind import (
+    ActCall,
+    ActField,
+    ActKind,
+    Arguments,
+    FieldKind,
+)
+from tallyweir.services.monitor.acts.all_acts import ACTS
 
 __all__ = ["ACTS", "ActCall", "ActField", "ActKind", "Arguments", "FieldKind"]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tallyweir.services.monitor.shown_pipeline import summary_json
+from tallyweir.services.monitor.watcher import summary_json
 from tallyweir.sinks.postgres.audit import KeptReceipt, PipelineSummary
 from tallyweir.sinks.postgres.audit.status.overview import LockWait, RecentCounts
 from tallyweir.sinks.postgres.audit.status.progress import DriverStatus

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tallyweir.services.notebook.notebook_file import NOTEBOOK, write_notebook
+from tallyweir.services.notebook.jupyter import NOTEBOOK, write_notebook
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 

@@ -1,6 +1,7 @@
-"""Reads from Kafka the headers of dead letters, which the home database lacks.
+"""Reads from Kafka single records, which people name ``TOPIC/PARTITION/OFFSET``.
 
-They are at the record's position, for as long as the topic keeps it.
+The home database lacks the headers of dead letters. They are at the record's position,
+for as long as the topic keeps it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S, SILENCE_MAX_S
 from tallyweir.services.kafka.topics import SILENT_LOG
 from tallyweir.sinks.kafka_settings import client_config
 from tallyweir.sinks.postgres.steering import RecordPosition
-from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 from tallyweir.sinks.protocol.offsets import is_kafka_topic
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -217,3 +218,27 @@ def _as_list(
 ) -> list[tuple[str, str | bytes | None]]:
     assert headers is None or isinstance(headers, list)
     return headers or []
+
+
+_DIGITS_MAX = 18
+
+
+def parse_record(text: str) -> RecordPosition:
+    """Read the name of a record.
+
+    Raises:
+        ConfigurationError: ``RECORD_MALFORMED``.
+    """
+    topic, *place = text.rsplit("/", 2)
+    if len(place) != 2 or not all(map(_is_number, place)):  # noqa: PLR2004
+        raise ConfigurationError(
+            "RECORD_MALFORMED",
+            saw=f"{text[:300]!r} does not name a record.",
+            why="A dead letter is named by the place of its record in Kafka.",
+            fix="Write TOPIC/PARTITION/OFFSET, as dead-letters list does.",
+        )
+    return RecordPosition(topic=topic, partition=int(place[0]), offset=int(place[1]))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX

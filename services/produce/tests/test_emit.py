@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tallyweir.schemas.contract import Contract, load_contract
-from tallyweir.services.produce.emit import _explained, plan_faults
-from tallyweir.services.produce.typed_rows import TypedRows
+from tallyweir.services.produce.emit import TypedRows, _explained, plan_faults
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 

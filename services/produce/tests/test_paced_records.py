@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tallyweir.schemas.codec import EventRecord
-from tallyweir.services.produce.paced_records import PacedRecords
+from tallyweir.services.produce.emit import PacedRecords
 
 
 def _numbers() -> Iterator[EventRecord]:

@@ -10,8 +10,7 @@ import pytest
 
 from tallyweir.schemas.contract import Contract, load_contract
 from tallyweir.schemas.tests.strategies import contract_of
-from tallyweir.services.produce.emit import plan_faults
-from tallyweir.services.produce.typed_rows import TypedRows
+from tallyweir.services.produce.emit import TypedRows, plan_faults
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 CONTRACT = contract_of(

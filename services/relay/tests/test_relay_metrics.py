@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallyweir.services.relay.relay_metrics import RelayMetrics
+from tallyweir.services.relay.service import RelayMetrics
 
 
 def test_the_gauges_of_a_pipeline_that_is_gone_are_forgotten() -> None:

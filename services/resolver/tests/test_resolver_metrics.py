@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tallyweir.services.resolver.resolver_metrics import ResolverMetrics
 from tallyweir.services.resolver.rounds import RoundReport
+from tallyweir.services.resolver.service import ResolverMetrics
 from tallyweir.sinks.protocol.identity import Epoch, Sequence
 from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId
 

@@ -14,15 +14,14 @@ from tallyweir.sinks.diagnosis.batch_time import (
 )
 from tallyweir.sinks.diagnosis.bottleneck import (
     BATCHES_MIN,
+    REMEDY_OF_PART,
     Bottleneck,
     Cause,
     ServerFacts,
     find_bottleneck,
     rank_causes,
 )
-from tallyweir.sinks.diagnosis.remedies import REMEDY_OF_PART
-from tallyweir.sinks.protocol.hot_keys import HotKeys
-from tallyweir.sinks.protocol.measures import Measures, StepMeasure
+from tallyweir.sinks.protocol.measures import HotKeys, Measures, StepMeasure
 
 #: Of a plain batch, which staging takes most of the time of, evenly.
 _SECONDS = {

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallyweir.sinks.diagnosis.batch_time import MeasuredBatch
-from tallyweir.sinks.diagnosis.step_figures import PartFigures
+from tallyweir.sinks.diagnosis.batch_time import MeasuredBatch, PartFigures
 from tallyweir.sinks.protocol.measures import Measures, StepMeasure
 
 

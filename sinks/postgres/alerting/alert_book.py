@@ -1,25 +1,115 @@
-"""The alerts service's session with the home database, and the lock that makes it one.
+"""Alerts as the home database keeps them, and the facts that their rules need.
 
+``AlertBook`` is the alerts service's session, and the lock that makes it the only one.
 One transaction writes a change of an alert together with its notifications. A
 notification is read only through the session that holds the lock. So two services never
 send the same one, unless the first was silent so long that the server ended its
-session.
+session. ``read_firing`` and ``read_pipeline_facts`` are for any reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
 from uuid import UUID
 
 import psycopg
+from psycopg import Connection
+from psycopg.errors import UndefinedTable
 from psycopg.rows import TupleRow, dict_row
 
-from tallyweir.sinks.postgres.alerting.alert import About, Alert, Notification, Severity
-from tallyweir.sinks.postgres.server.locked_session import LockedSession
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    fetch,
+    ledger_missing,
+    snapshot,
+)
+from tallyweir.sinks.postgres.server.locks import LockedSession
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.errors import RetryableError
+
+
+class Severity(StrEnum):
+    """Whether an alert wakes the operator."""
+
+    PAGE = "page"
+    WARNING = "warning"
+
+
+class About(StrEnum):
+    """What a notification reports about its alert."""
+
+    FIRING = "firing"
+    RESOLVED = "resolved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alert:
+    """A condition of a rule that holds for a pipeline.
+
+    Attributes:
+        rule: Its name.
+        pipeline: Its name.
+        severity: The rule's severity.
+        since: When the condition was first seen to hold, by the database's clock.
+        mark: Where the pipeline stood then, for conditions that compare with that.
+        value: The number that the rule compares, as last seen, in the condition's unit.
+        told: The condition in a sentence, as last seen.
+        observed_at: When it was last seen.
+        fired_at: When it fired; None until it has held for as long as the rule asks.
+    """
+
+    rule: str
+    pipeline: str
+    severity: Severity
+    since: datetime
+    mark: int | None
+    value: float
+    told: str
+    observed_at: datetime
+    fired_at: datetime | None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Identity of a lasting alert: at most one has it."""
+        return self.pipeline, self.rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """A message to a channel, sent once if all goes well.
+
+    Attributes:
+        channel: The channel's name.
+        about: What it reports.
+        failures: How often in a row the channel has not taken it.
+        is_repeat: Whether the channel has taken it before, and forgets.
+        alert_id: The alert's id, the same in each notification about it.
+        resolved_at: When the alert ended; None while it lasts.
+        now: The database's clock when the notification was read.
+    """
+
+    channel: str
+    about: About
+    failures: int
+    is_repeat: bool
+    alert_id: UUID
+    rule: str
+    pipeline: str
+    severity: Severity
+    since: datetime
+    fired_at: datetime
+    resolved_at: datetime | None
+    value: float
+    told: str
+    now: datetime
+
+    @property
+    def id(self) -> str:
+        """Unique id of this notification, the same each time it is sent."""
+        return f"{self.alert_id}/{self.about.value}"
+
 
 _SQL = load_statements("tallyweir.sinks.postgres.alerting", "alerting.sql")
 
@@ -183,3 +273,85 @@ def _check_one(rows: int, alert_id: UUID) -> None:
             why="Another process changed it at the same time.",
             fix="Nothing to do: the service reads it again.",
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiringAlert:
+    """An alert that has fired and lasts; the fields as in ``Alert``.
+
+    Attributes:
+        untold: Channels that have not taken the notification yet.
+    """
+
+    pipeline: str
+    rule: str
+    severity: str
+    since: datetime
+    fired_at: datetime
+    value: float
+    told: str
+    untold: tuple[str, ...]
+
+
+def read_firing(connection: Connection[TupleRow]) -> tuple[FiringAlert, ...]:
+    """Read the firing alerts, by pipeline, those that wake the operator first.
+
+    Raises:
+        ConfigurationError: ``LEDGER_MISSING``, or a table may not be read.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading firing alerts"):
+        try:
+            rows = fetch(connection, _SQL["firing"])
+        except UndefinedTable as error:
+            raise ledger_missing() from error
+    return tuple(FiringAlert(**{**row, "untold": tuple(row["untold"])}) for row in rows)
+
+
+#: Largest number of newest batches that a share of dead letters covers: the query must
+#: stay cheap if a driver publishes fifty batches a second.
+BATCHES_MAX = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineFacts:
+    """Facts about one pipeline.
+
+    Attributes:
+        in_doubt_s: Seconds since the decision of the oldest batch that is not noted as
+            committed in every database; 0 without one.
+        dead_shares: Share of dead letters among the records read, by span of time.
+    """
+
+    in_doubt_s: float
+    dead_shares: Mapping[timedelta, float]
+
+
+def read_pipeline_facts(
+    connection: Connection[TupleRow], spans: Iterable[timedelta]
+) -> dict[str, PipelineFacts]:
+    """Read the facts of all pipelines from one snapshot, by pipeline.
+
+    Args:
+        connection: To the home, outside of a transaction.
+        spans: Spans of time over which shares of dead letters are wanted.
+
+    Raises:
+        ConfigurationError: A table may not be read.
+        RetryableError: The server went away.
+    """
+    shares: dict[str, dict[timedelta, float]] = {}
+    with snapshot(connection, doing="reading the facts that rules need"):
+        rows = fetch(connection, _SQL["pipeline_facts"])
+        for span in spans:
+            for row in fetch(
+                connection, _SQL["dead_shares"], span=span, batches=BATCHES_MAX
+            ):
+                shares.setdefault(row["pipeline"], {})[span] = row["share"]
+    return {
+        row["pipeline"]: PipelineFacts(
+            in_doubt_s=row["in_doubt_s"],
+            dead_shares=shares.get(row["pipeline"], {}),
+        )
+        for row in rows
+    }

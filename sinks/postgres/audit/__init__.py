@@ -1,7 +1,7 @@
 """Audits of a pipeline's databases: counts, the fate of an event, and progress.
 
-Everything here except ``accept_gaps`` only reads. Each answer comes from one snapshot
-of each database.
+Everything here except ``accept_gaps`` and ``note_receipt`` only reads. Each answer
+comes from one snapshot of each database.
 """
 
 from __future__ import annotations
@@ -23,33 +23,36 @@ from tallyweir.sinks.postgres.audit.status.acts import (
 from tallyweir.sinks.postgres.audit.status.batch_costs import (
     CustomFigures,
     HotKey,
+    OutputUsage,
     StateSize,
+    StepUsage,
+    Usage,
     read_bottleneck,
     read_evidence,
     read_reported,
+    read_usage,
 )
 from tallyweir.sinks.postgres.audit.status.batches import (
+    Charts,
+    CommittedFigures,
     LedgerBatch,
     SlotOfTime,
     read_batches,
-    read_history,
-)
-from tallyweir.sinks.postgres.audit.status.charts import (
-    Charts,
-    CommittedFigures,
     read_charts,
+    read_history,
     read_recent_figures,
 )
-from tallyweir.sinks.postgres.audit.status.database_status import DatabaseStatus
+from tallyweir.sinks.postgres.audit.status.branches_in_doubt import DatabaseStatus
 from tallyweir.sinks.postgres.audit.status.gap_acceptance import (
     RetentionGap,
     accept_gaps,
     find_gaps,
 )
-from tallyweir.sinks.postgres.audit.status.job_graph import JobGraph, read_job_graph
-from tallyweir.sinks.postgres.audit.status.kept_samples import (
+from tallyweir.sinks.postgres.audit.status.job_graph import (
+    JobGraph,
     KeptSample,
     KeptSamples,
+    read_job_graph,
     read_samples,
 )
 from tallyweir.sinks.postgres.audit.status.output_tables import (
@@ -74,12 +77,6 @@ from tallyweir.sinks.postgres.audit.status.scaling_state import (
     RecordedDecision,
     Scaling,
     read_scaling,
-)
-from tallyweir.sinks.postgres.audit.status.usage import (
-    OutputUsage,
-    StepUsage,
-    Usage,
-    read_usage,
 )
 from tallyweir.sinks.postgres.audit.status.waiting import (
     Waiting,

@@ -22,12 +22,12 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch,
     snapshot,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.databases import (
     DATABASES_VARIABLE,
     parse_databases,
 )
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.tables.foreign_code import keep_tables
 from tallyweir.sinks.protocol.errors import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.guarantee import Guarantee
 
 #: How many violations a check spells out; ``violation_count`` counts all of them.

@@ -54,8 +54,8 @@ from tallyweir.sinks.postgres.audit.checks.outbox_rows import check_outbox
 from tallyweir.sinks.postgres.audit.checks.row_values import check_row_values
 from tallyweir.sinks.postgres.audit.checks.seen_ids import check_seen_ids
 from tallyweir.sinks.postgres.audit.checks.window_groups import check_window_groups
+from tallyweir.sinks.postgres.audit.fate import PUT_ASIDE
 from tallyweir.sinks.postgres.audit.receipt import Check, Receipt, Totals, judge
-from tallyweir.sinks.postgres.audit.side_tables import PUT_ASIDE
 from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,

@@ -21,30 +21,35 @@ from tallyweir.sinks.postgres.outputs.lost_tables import (
     check_not_lost_beside,
     forget_windows,
 )
-from tallyweir.sinks.postgres.outputs.output import tables_of
+from tallyweir.sinks.postgres.outputs.output import (
+    RowRefusedError,
+    VotedRows,
+    tables_of,
+)
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.outputs.result_tables import create_result_tables
 from tallyweir.sinks.postgres.outputs.table_trouble import explain_failure
-from tallyweir.sinks.postgres.outputs.voted_rows import RowRefusedError, VotedRows
-from tallyweir.sinks.postgres.publish.output_moves import (
+from tallyweir.sinks.postgres.publish.publish_moves import (
     OutputMoves,
     publish_values,
 )
 from tallyweir.sinks.postgres.schema.migrations import migrate_participant
-from tallyweir.sinks.postgres.server.branch_names import HOME, staged_for
-from tallyweir.sinks.postgres.server.connection import standbys_waited_for
-from tallyweir.sinks.postgres.server.database_link import DatabaseLink
+from tallyweir.sinks.postgres.server.connection import DatabaseLink, standbys_waited_for
 from tallyweir.sinks.postgres.server.instants import to_microseconds
 from tallyweir.sinks.postgres.server.naming import (
+    HOME,
     TableNames,
     application_name,
+    staged_for,
     state_table,
 )
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.staging.attempt_register import transactions_of
 from tallyweir.sinks.postgres.staging.rejections import explain_refusal
-from tallyweir.sinks.postgres.staging.staging_schemas import StagingSchemas
-from tallyweir.sinks.postgres.staging.staging_tables import staging_tables
+from tallyweir.sinks.postgres.staging.staging_tables import (
+    StagingSchemas,
+    staging_tables,
+)
 from tallyweir.sinks.postgres.tables.table_owners import TableOwner
 from tallyweir.sinks.protocol.errors import FatalError, RetryableError
 from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId, compare_history

@@ -9,8 +9,8 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.ledger.stored_state import read_global_id
-from tallyweir.sinks.postgres.server.branch_names import branch_prefix
 from tallyweir.sinks.postgres.server.connection import connect, standbys_waited_for
+from tallyweir.sinks.postgres.server.naming import branch_prefix
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError

@@ -24,8 +24,7 @@ from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
 from tallyweir.sinks.protocol.errors import RetryableError
-from tallyweir.sinks.seen_ids.bucket_merge import BucketMerge, Chunk
-from tallyweir.sinks.seen_ids.entries import Entries
+from tallyweir.sinks.seen_ids.chunk import BucketMerge, Chunk, Entries
 
 _SQL = load_statements("tallyweir.sinks.postgres.catalog", "chunks.sql")
 

@@ -10,8 +10,8 @@ from functools import partial
 import psycopg
 from psycopg.rows import TupleRow
 
-from tallyweir.sinks.postgres.server.database_link import DatabaseLink
-from tallyweir.sinks.postgres.server.lock_attempts import LockAttempts
+from tallyweir.sinks.postgres.server.connection import DatabaseLink
+from tallyweir.sinks.postgres.server.locks import LockAttempts
 from tallyweir.sinks.postgres.server.naming import bucket_of_runs, runs_of_pipeline
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.errors import ConfigurationError

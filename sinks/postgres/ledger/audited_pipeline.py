@@ -17,10 +17,10 @@ from psycopg.errors import UndefinedTable
 from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow, TupleRow, dict_row
 
+from tallyweir.sinks.postgres.ledger.epoch_claims import check_not_discarded
 from tallyweir.sinks.postgres.ledger.output_kinds import OutputKind, kind_of
-from tallyweir.sinks.postgres.ledger.registration import check_not_discarded
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.batch_run import streamed

@@ -1,4 +1,9 @@
-"""Claims of a pipeline's epochs, and the pauses that keep drivers from claiming.
+"""Registration of pipelines, claims of epochs, and what keeps drivers from claiming.
+
+A pause keeps drivers from claiming until it ends, a discard for good. A discarded
+pipeline worked in the shadow of another, so its file names the other's tables. If its
+name were registered again, a driver would read the topic from its start into these
+tables. So the name stays blocked until an operator forks under it.
 
 Most functions work in the caller's transaction; ``make_claim`` commits.
 """
@@ -8,17 +13,16 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 
-from tallyweir.sinks.postgres.ledger.registration import check_not_discarded
 from tallyweir.sinks.postgres.server.naming import application_name
 from tallyweir.sinks.postgres.server.statements import load_statements
-from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 from tallyweir.sinks.protocol.identity import Epoch
 from tallyweir.sinks.protocol.in_doubt import EpochClaim
 
@@ -251,3 +255,59 @@ def identify(connection: Connection[TupleRow], pipeline: str) -> tuple[str, int]
     assert row is not None
     installation, number = row
     return installation, number
+
+
+_REGISTRATION = load_statements("tallyweir.sinks.postgres.ledger", "registration.sql")
+
+
+def register_pipeline(
+    connection: Connection[TupleRow], values: Mapping[str, object]
+) -> tuple[int, int]:
+    """Register a pipeline that is not known, and keep it from being discarded.
+
+    The pipeline cannot be discarded until the caller's transaction ends. So a later
+    discard finds everything that this transaction makes for it, and leaves none behind.
+
+    Returns:
+        The pipeline's number, and the length of its buckets in seconds.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_DISCARDED``.
+    """
+    registered = connection.execute(_REGISTRATION["register_pipeline"], values)
+    # A separate statement sees a discard that was committed while the first statement
+    # waited for it.
+    row = connection.execute(_REGISTRATION["hold_registered"], values).fetchone()
+    if registered.rowcount or row is None:
+        check_not_discarded(connection, str(values["pipeline"]))
+    assert row is not None
+    number, bucket_seconds = row
+    return number, bucket_seconds
+
+
+def check_not_discarded(connection: Connection[TupleRow], pipeline: str) -> None:
+    """Refuse a name if a pipeline of this name was discarded.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_DISCARDED``.
+    """
+    row = connection.execute(
+        _REGISTRATION["discarded"], {"pipeline": pipeline}
+    ).fetchone()
+    if row is None:
+        return
+    front, batches, committed, reason, who, when = row
+    raise ConfigurationError(
+        "PIPELINE_DISCARDED",
+        saw=f"Pipeline {pipeline} was discarded at "
+        f"{when.isoformat(sep=' ', timespec='seconds')} by {who}, with its {batches} "
+        f"batches of {committed} committed events"
+        + (f", in the shadow of {front}" if front else "")
+        + f": {reason}.",
+        why="Its tables and state are gone, and its file names the tables that "
+        "readers use: under that name it would read its topic from the start "
+        "into them.",
+        fix="Leave it discarded; or give its file another name and its own tables; "
+        f"or fork it again: tallyweir fork {front or 'PIPELINE'} {pipeline} "
+        "--reason TEXT.",
+    )

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from tallyweir.sinks.postgres.server.connection import connect
-from tallyweir.sinks.postgres.server.database_link import DatabaseLink
+from tallyweir.sinks.postgres.server.connection import DatabaseLink, connect
 from tallyweir.sinks.postgres.server.naming import application_name
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements

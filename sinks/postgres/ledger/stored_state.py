@@ -1,28 +1,33 @@
-"""Reads a pipeline's state in the home database: positions, watermark, newest claim."""
+"""A pipeline's state in the home: positions, watermark, newest claim, decisions.
+
+Drivers read it as ``Progress``; drivers and the resolver read decisions on branches by
+the port ``DecisionLedger``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import psycopg
 from psycopg.rows import TupleRow
 
-from tallyweir.sinks.postgres.ledger.registration import check_not_discarded
+from tallyweir.sinks.postgres.ledger.epoch_claims import check_not_discarded
+from tallyweir.sinks.postgres.server.connection import DatabaseLink
 from tallyweir.sinks.postgres.server.instants import to_microseconds
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.batch_run import streamed
 from tallyweir.sinks.protocol.decisions import claim_lost
 from tallyweir.sinks.protocol.identity import Epoch
 from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
-from tallyweir.sinks.protocol.in_doubt import GlobalId
+from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.ports import Progress
 from tallyweir.sinks.protocol.recovery import StoredPosition
 from tallyweir.sinks.protocol.watermark import PartitionClock
 
-_SQL = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
-_CLAIM_SQL = load_statements("tallyweir.sinks.postgres.ledger", "claim.sql")
+_PUBLISH = load_statements("tallyweir.sinks.postgres.publish", "publish.sql")
+_CLAIM = load_statements("tallyweir.sinks.postgres.ledger", "claim.sql")
 
 _Connection = psycopg.Connection[TupleRow]
 
@@ -54,7 +59,7 @@ def read_decided(
 ) -> dict[str, GlobalId]:
     """Read the newest decision of each branch that has one, by the branch's name."""
     rows = connection.execute(
-        _SQL["newest_decisions"], {"pipeline": pipeline, "branches": list(branches)}
+        _PUBLISH["newest_decisions"], {"pipeline": pipeline, "branches": list(branches)}
     )
     gids = [read_global_id(row[0]) for row in rows]
     return {gid.branch: gid for gid in gids}
@@ -69,18 +74,18 @@ def read_global_id(text: str) -> GlobalId:
 
 def _read(connection: _Connection, pipeline: str, first: str) -> StoredState:
     values = {"pipeline": pipeline}
-    row = connection.execute(_SQL[first], values).fetchone()
+    row = connection.execute(_PUBLISH[first], values).fetchone()
     if row is None:
         check_not_discarded(connection, pipeline)
         raise claim_lost(f"Pipeline {pipeline} is not registered any more.")
     watermark, last_sequence = row
     # A separate statement, after the lock is held: READ COMMITTED gives it a snapshot
     # with every claim made before.
-    newest = connection.execute(_CLAIM_SQL["newest_epoch"], values).fetchone()
+    newest = connection.execute(_CLAIM["newest_epoch"], values).fetchone()
     epoch, nonce = newest or (0, None)
     positions: dict[TopicPartition, StoredPosition] = {}
     clocks: dict[TopicPartition, PartitionClock] = {}
-    for line in connection.execute(_SQL["read_positions"], values):
+    for line in connection.execute(_PUBLISH["read_positions"], values):
         topic, partition, topic_id, next_offset, event_time_max, active_at = line
         topic_partition = TopicPartition(topic, partition)
         positions[topic_partition] = StoredPosition(
@@ -98,3 +103,77 @@ def _read(connection: _Connection, pipeline: str, first: str) -> StoredState:
         clocks=streamed(clocks),
     )
     return StoredState(progress=progress, nonce=nonce)
+
+
+_DECISIONS = load_statements("tallyweir.sinks.postgres.ledger", "decisions.sql")
+
+
+class PostgresDecisionLedger:
+    """The ``DecisionLedger`` port.
+
+    Args:
+        link: The link to the home database.
+        pipeline: A pipeline that is registered there, with at least one claim.
+    """
+
+    def __init__(self, link: DatabaseLink, pipeline: str) -> None:
+        self._link = link
+        self._pipeline = pipeline
+
+    def read_in_doubt(self, gids: Collection[GlobalId]) -> InDoubtFacts:
+        """Read claim and decisions under the lock of the pipeline's row.
+
+        Raises:
+            FatalError: ``CLAIM_LOST``: the database does not know the pipeline.
+            RetryableError: The server is unreachable, read-only, or a publish
+                transaction does not end.
+        """
+
+        def read(connection: psycopg.Connection[TupleRow]) -> InDoubtFacts:
+            values = {
+                "pipeline": self._pipeline,
+                "gids": [str(gid) for gid in gids],
+            }
+            connection.execute(_PUBLISH["begin_settings"])
+            connection.execute(_PUBLISH["lock_pipeline"], values)
+            # Separate statements, after the lock is held, see all that is committed
+            # until now.
+            row = connection.execute(_DECISIONS["newest_claim"], values).fetchone()
+            if row is None:
+                raise claim_lost(f"Pipeline {self._pipeline} is not registered.")
+            installation, pipeline_number, epoch, nonce = row
+            decided = connection.execute(_DECISIONS["decided_among"], values).fetchall()
+            unresolved = connection.execute(_DECISIONS["unresolved"], values).fetchall()
+            return InDoubtFacts(
+                newest=EpochClaim(
+                    installation=installation,
+                    pipeline_number=pipeline_number,
+                    epoch=Epoch(epoch),
+                    nonce=nonce,
+                ),
+                decided=frozenset(read_global_id(gid) for (gid,) in decided),
+                unresolved=frozenset(read_global_id(gid) for (gid,) in unresolved),
+            )
+
+        return self._link.run("reading the decisions", read)
+
+    def note_committed(self, branches: Collection[GlobalId]) -> None:
+        """Let readers of several databases see the batches of some branches.
+
+        Crash:
+            The next driver or resolver finds the branches committed, and notes them.
+        """
+
+        def note(connection: psycopg.Connection[TupleRow]) -> None:
+            # A lost note costs a read of the markers, so this need not wait for the
+            # disk.
+            connection.execute("SET LOCAL synchronous_commit = off")
+            connection.execute(
+                _DECISIONS["note_committed"],
+                {
+                    "pipeline": self._pipeline,
+                    "gids": [str(gid) for gid in branches],
+                },
+            )
+
+        self._link.run("recording committed branches", note)

@@ -12,18 +12,16 @@ from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.ledger.output_kinds import APPEND, OutputKind
 from tallyweir.sinks.postgres.outputs.output import (
-    Output,
-    StagedField,
-    fields_of_events,
-)
-from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
-from tallyweir.sinks.postgres.outputs.result_tables import create_or_check
-from tallyweir.sinks.postgres.outputs.voted_rows import (
     MovedRows,
+    Output,
+    ReplayPart,
     RowRefusedError,
+    StagedField,
     VotedRows,
+    fields_of_events,
     row_refusals,
 )
+from tallyweir.sinks.postgres.outputs.result_tables import create_or_check
 from tallyweir.sinks.postgres.server.columns import (
     POSITION_COLUMNS,
     Column,
@@ -32,12 +30,12 @@ from tallyweir.sinks.postgres.server.columns import (
     table_identifier,
 )
 from tallyweir.sinks.postgres.server.statements import load_statements
-from tallyweir.sinks.postgres.tables.copyable import check_copyable
-from tallyweir.sinks.postgres.tables.exact_values import (
+from tallyweir.sinks.postgres.tables.table_checks import (
+    RowSkippedError,
     TypesChangedError,
+    check_copyable,
     exact_sources,
 )
-from tallyweir.sinks.postgres.tables.insertable import RowSkippedError
 
 _SQL = load_statements("tallyweir.sinks.postgres.outputs", "append_table.sql")
 

@@ -12,17 +12,16 @@ from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.ledger.output_kinds import STATEFUL, OutputKind
 from tallyweir.sinks.postgres.outputs.output import (
-    Output,
-    StagedField,
-    fields_of_events,
-)
-from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart, others
-from tallyweir.sinks.postgres.outputs.result_tables import create_or_check
-from tallyweir.sinks.postgres.outputs.voted_rows import (
     MovedRows,
+    Output,
+    ReplayPart,
+    StagedField,
     VotedRows,
+    fields_of_events,
+    others,
     row_refusals,
 )
+from tallyweir.sinks.postgres.outputs.result_tables import create_or_check
 from tallyweir.sinks.postgres.server.columns import (
     POSITION_COLUMNS,
     Column,
@@ -31,8 +30,8 @@ from tallyweir.sinks.postgres.server.columns import (
     table_identifier,
 )
 from tallyweir.sinks.postgres.server.statements import load_statements
-from tallyweir.sinks.postgres.tables.insertable import skips_rows
 from tallyweir.sinks.postgres.tables.row_digest import RESULTS, change_digested, stored
+from tallyweir.sinks.postgres.tables.table_checks import skips_rows
 
 _SQL = load_statements("tallyweir.sinks.postgres.outputs", "keyed_table.sql")
 

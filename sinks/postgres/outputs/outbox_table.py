@@ -12,12 +12,13 @@ from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.ledger.output_kinds import OUTBOX, OutputKind
 from tallyweir.sinks.postgres.outputs.output import (
+    MovedRows,
     Output,
+    ReplayPart,
     StagedField,
+    VotedRows,
     fields_of_events,
 )
-from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
-from tallyweir.sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
 from tallyweir.sinks.postgres.server.columns import POSITION_COLUMNS, Column
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.tables.row_digest import (

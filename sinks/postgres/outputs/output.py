@@ -2,13 +2,16 @@
 
 Pipelines declare outputs by ``tallyweir.schemas.pipeline.outputs.pipeline_output``, and
 ``tallyweir.spark_jobs.tables.layout_builder`` makes these of those.
+
+An output moves ``VotedRows`` and tells a replay which rows to compare, ``ReplayPart``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import psycopg
@@ -16,11 +19,14 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.ledger.output_kinds import OutputKind
-from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
-from tallyweir.sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import Column, table_identifier
-from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.naming import HOME, TableNames
+from tallyweir.sinks.postgres.server.sqlstate import is_row_rejection
+from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.tables.row_digest import RowDigest
+from tallyweir.sinks.postgres.tables.table_checks import TypesChangedError, unfit_types
+from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.protocol.votes import BatchTally
 
 if TYPE_CHECKING:
     from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
@@ -221,3 +227,160 @@ def fields_of_events(columns: Iterable[Column]) -> tuple[StagedField, ...]:
 def tables_of(outputs: Iterable[Output]) -> list[str]:
     """Name the tables that readers see of some outputs."""
     return [table for output in outputs for table in output.tables]
+
+
+_SQL = load_statements("tallyweir.sinks.postgres.outputs", "voted_rows.sql")
+
+
+class RowRefusedError(Exception):
+    """A result table refused a row; bisection must find which one."""
+
+    def __init__(self, cause: psycopg.Error) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovedRows:
+    """What one output has moved.
+
+    Attributes:
+        staged: The number of staged rows.
+        digests: Digests of the rows that have been put for good into its table and into
+            its revisions table, as the ledger keeps them.
+    """
+
+    staged: int = 0
+    digests: Mapping[str, RowDigest] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VotedRows:
+    """The rows that a batch's voters have staged for one transaction.
+
+    Attributes:
+        connection: In that transaction; the caller ends it.
+        tables: The names of the staging and state tables there.
+        tally: The tally of the votes.
+        values: The transaction's parameters: sequence, the transactions that the
+            voters have staged in, when the batch was planned, and the watermark
+            before and after it.
+    """
+
+    connection: psycopg.Connection[TupleRow]
+    tables: TableNames
+    tally: BatchTally
+    values: Mapping[str, object]
+
+    def voted(self, staged: str) -> int:
+        """Return how many rows of a staging table were voted for."""
+        return self.tally.staged.get(staged, 0)
+
+    def count(self, staged: str) -> int:
+        """Count the voters' rows in a staging table."""
+        statement = _SQL["count_staged"].format(staging=self.tables.staging(staged))
+        row = self.connection.execute(statement, self.values).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def count_skipped(self, staged: str, moved: int) -> int:
+        """Return how many of the given rows a table left out."""
+        # If all rows that were voted for have moved, there is nothing to count.
+        return 0 if moved == self.voted(staged) else self.count(staged) - moved
+
+    def check_moved(self, staged: str, rows: int) -> None:
+        """Compare the rows that moved with those that were voted for.
+
+        Raises:
+            RetryableError: ``STAGED_ROWS_MISSING``.
+        """
+        voted = self.voted(staged)
+        if rows != voted:
+            raise RetryableError(
+                "STAGED_ROWS_MISSING",
+                saw=f"The tasks voted for {voted} rows of {staged}; staging holds "
+                f"{rows}.",
+                why="A crash of the server empties the staging tables.",
+                fix="Nothing to do: the batch is staged again.",
+            )
+
+    def check_types(self, tables: Mapping[str, Sequence[Column]]) -> None:
+        """Repeat a start's check of column types, under the locks of the writes.
+
+        Raises:
+            TypesChangedError: A column may have changed what was put into it.
+        """
+        for table, columns in tables.items():
+            if unfit_types(self.connection, table, columns, per_value=False):
+                raise TypesChangedError(table, "42804")
+
+
+@contextmanager
+def row_refusals() -> Iterator[None]:
+    """Tell a row that the user's table refuses from every other error.
+
+    Raises:
+        RowRefusedError: The table refused a row in the block.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        if is_row_rejection(error):
+            raise RowRefusedError(error) from error
+        raise
+
+
+#: The schema of Tallyweir's own tables.
+_LEDGER = "tallyweir"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPart:
+    """Rows of one table, or of its shards, that a replay compares.
+
+    Attributes:
+        name: The name shown to people.
+        table: The table's name in the pipeline's file, or in the ledger.
+        output: The output that it belongs to; None for tables of the ledger.
+        keys: Columns that identify a row; if empty, all of its values do.
+        said: The other columns that are compared.
+        databases: The databases that hold it.
+        is_state: Whether it is the state of a window output: ``table`` is the output's.
+        is_ledger: Whether it is a table of Tallyweir's, with the rows of all pipelines.
+        has_positions: Whether each row belongs to the position of a record.
+        needs_all: Whether a row may depend on batches before those that are replayed.
+        only_waiting: Whether rows leave the table once another process has taken them.
+        once: Whether the table may have several copies of a row, which count as one.
+        written_in: The column with the batch that wrote a row, if there is one.
+        lateness_us: For windows, how long after their end they may still change.
+    """
+
+    name: str
+    table: str
+    keys: tuple[str, ...]
+    said: tuple[str, ...]
+    output: str | None = None
+    databases: tuple[str, ...] = (HOME,)
+    is_state: bool = False
+    is_ledger: bool = False
+    has_positions: bool = False
+    needs_all: bool = False
+    only_waiting: bool = False
+    once: bool = False
+    written_in: str | None = None
+    lateness_us: int | None = None
+
+    @property
+    def has_sequence(self) -> bool:
+        return self.is_ledger and "sequence" in (*self.keys, *self.said)
+
+    @property
+    def identifier(self) -> sql.Identifier:
+        if self.is_ledger:
+            return sql.Identifier(_LEDGER, self.table)
+        return table_identifier(self.table)
+
+
+def others(columns: tuple[Column, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the columns that are not keys."""
+    return tuple(column.name for column in columns if column.name not in keys)

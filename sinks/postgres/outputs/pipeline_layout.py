@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
 from tallyweir.sinks.postgres.outputs.output import Output
-from tallyweir.sinks.postgres.server.branch_names import HOME, database_of
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import HOME, database_of
 from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
 from tallyweir.sinks.protocol.guarantee import Guarantee
 from tallyweir.sinks.protocol.watermark import ClockRule

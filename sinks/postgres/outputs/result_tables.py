@@ -10,7 +10,6 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.outputs.output import Output
-from tallyweir.sinks.postgres.server.branch_names import database_of
 from tallyweir.sinks.postgres.server.columns import (
     Column,
     names,
@@ -18,15 +17,17 @@ from tallyweir.sinks.postgres.server.columns import (
     table_identifier,
     type_name,
 )
+from tallyweir.sinks.postgres.server.naming import database_of
 from tallyweir.sinks.postgres.server.sqlstate import is_row_rejection
 from tallyweir.sinks.postgres.server.statements import load_statements
-from tallyweir.sinks.postgres.tables.branchable import check_branchable
-from tallyweir.sinks.postgres.tables.exact_values import (
+from tallyweir.sinks.postgres.tables.table_checks import (
+    check_branchable,
+    check_insertable,
     exact_source,
+    raises_always,
     read_types,
     unfit_types,
 )
-from tallyweir.sinks.postgres.tables.insertable import check_insertable, raises_always
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("tallyweir.sinks.postgres.tables", "result_tables.sql")

@@ -1,4 +1,9 @@
-"""The columns of a window table, of its state and of its staging."""
+"""The definition of a window table: its windows, and the columns that follow from them.
+
+They are the columns of the table, of its state and of its staging. The kinds of windows
+hold all that a task must know to find an event's windows; their durations are
+microseconds.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,44 @@ from psycopg import sql
 from tallyweir.sinks.postgres.outputs.keyed_table import SEQUENCE
 from tallyweir.sinks.postgres.outputs.output import Output
 from tallyweir.sinks.postgres.outputs.window_aggregates import Partial, WindowAggregate
-from tallyweir.sinks.postgres.outputs.window_kinds import SessionWindows, WindowKind
 from tallyweir.sinks.postgres.server.columns import Column
 from tallyweir.sinks.postgres.server.naming import revisions_table
+
+#: The zone in which boundaries are plain multiples.
+UTC_ZONE = "UTC"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlignedWindows:
+    """Windows that depend on the clock alone: fixed windows and sliding windows.
+
+    They begin at multiples of ``every_us`` since 1970-01-01 00:00 in the time zone.
+    Each fixed window begins where the one before ends.
+    """
+
+    size_us: int
+    every_us: int
+    time_zone: str = UTC_ZONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionWindows:
+    """Windows that depend on the events of a group.
+
+    A session ends ``gap_us`` after its last event. An event that comes exactly then
+    begins another session.
+    """
+
+    gap_us: int
+
+
+WindowKind = AlignedWindows | SessionWindows
+
+
+def fixed_windows(size_us: int) -> AlignedWindows:
+    """Return windows of one size, each beginning where the one before ends."""
+    return AlignedWindows(size_us=size_us, every_us=size_us)
+
 
 #: The first column of every window table, its state and its staging.
 WINDOW_START = Column(name="window_start", postgres_type="timestamp with time zone")

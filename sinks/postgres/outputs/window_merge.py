@@ -2,31 +2,33 @@
 
 The state table holds the merged partials of every window that can still change. The
 result table holds the rows that readers see. Both change only in the publish
-transaction.
+transaction. SQL merges all partials but sketches, which are read and joined here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.outputs.keyed_table import SEQUENCE
-from tallyweir.sinks.postgres.outputs.sketch_join import SketchJoin
+from tallyweir.sinks.postgres.outputs.sketches import sketch_of
+from tallyweir.sinks.postgres.outputs.window_aggregates import WindowAggregate
 from tallyweir.sinks.postgres.outputs.window_columns import WindowColumns
-from tallyweir.sinks.postgres.server.columns import names, table_identifier
+from tallyweir.sinks.postgres.server.columns import names, table_identifier, type_name
 from tallyweir.sinks.postgres.server.naming import revisions_table
 from tallyweir.sinks.postgres.server.statements import load_statements
-from tallyweir.sinks.postgres.tables.insertable import may_skip_rows, skips_rows
 from tallyweir.sinks.postgres.tables.row_digest import (
     RowDigest,
     change_digested,
     row_hash,
     stored,
 )
+from tallyweir.sinks.postgres.tables.table_checks import may_skip_rows, skips_rows
 
 _SQL = load_statements("tallyweir.sinks.postgres.outputs", "window_merge.sql")
 _COMMA = sql.SQL(", ")
@@ -225,3 +227,80 @@ def _group(output: WindowColumns, table: str) -> sql.Composable:
     """Return a group as one value; the constant is for a group without columns."""
     members = [sql.Identifier(table, column.name) for column in output.by]
     return sql.SQL("(ROW({})::record)").format(_COMMA.join([sql.SQL("0"), *members]))
+
+
+_SKETCH_JOIN = load_statements("tallyweir.sinks.postgres.outputs", "sketch_join.sql")
+
+#: Windows whose sketches are in memory at a time; a sketch has a few kilobytes.
+_WINDOWS_AT_ONCE = 500
+
+
+class SketchJoin:
+    """Joins the staged sketches of each window into one, in the publish transaction.
+
+    Args:
+        connection: In the publish transaction; the caller ends it.
+        output: A window output with sketches.
+        staging: Its staging table, which also holds the stored parts of the windows.
+        transactions: The transactions that the voters have staged in, and this one.
+    """
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[TupleRow],
+        output: WindowColumns,
+        staging: sql.Identifier,
+        transactions: object,
+    ) -> None:
+        self._connection = connection
+        self._output = output
+        self._staging = staging
+        self._transactions = transactions
+
+    def run(self) -> None:
+        """Leave the joined sketches in the first row of each window, and no others."""
+        sketched = self._output.sketched
+        put = _SKETCH_JOIN["put_joined"].format(
+            staging=self._staging,
+            columns=_COMMA.join(
+                sql.SQL("{} = CASE WHEN ctid = %(first)s::tid THEN {}::{} END").format(
+                    sql.Identifier(partial.column.name),
+                    sql.Placeholder(partial.column.name),
+                    type_name(partial.column.postgres_type),
+                )
+                for aggregate in sketched
+                for partial in aggregate.partials
+            ),
+        )
+        with (
+            self._connection.cursor("sketches") as windows,
+            self._connection.cursor() as joined,
+        ):
+            windows.execute(
+                _SKETCH_JOIN["windows_in_parts"].format(
+                    staging=self._staging,
+                    keys=names(self._output.keys),
+                    sketches=_COMMA.join(
+                        sql.SQL("array_remove(array_agg({}), NULL)").format(
+                            sql.Identifier(aggregate.partials[0].column.name)
+                        )
+                        for aggregate in sketched
+                    ),
+                ),
+                {"transactions": self._transactions},
+            )
+            while found := windows.fetchmany(_WINDOWS_AT_ONCE):
+                joined.executemany(put, [_joined(sketched, *row) for row in found])
+
+
+def _joined(
+    sketched: tuple[WindowAggregate, ...], places: list[str], *parts: list[bytes]
+) -> dict[str, Any]:
+    values: dict[str, Any] = {"first": places[0], "places": places}
+    for aggregate, sketches in zip(sketched, parts, strict=True):
+        sketch = sketch_of(aggregate)
+        joined = sketch.join(sketches) if sketches else None
+        estimate = None if joined is None else sketch.ask(joined)
+        for partial, value in zip(aggregate.partials, (joined, estimate), strict=True):
+            values[partial.column.name] = value
+    return values

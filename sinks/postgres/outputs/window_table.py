@@ -1,4 +1,7 @@
-"""Result tables with one row per window of event time and group."""
+"""Result tables with one row per window of event time and group.
+
+A view of metrics shows such a table with a row for each window, group and aggregate.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,15 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.ledger.output_kinds import WINDOW, OutputKind
-from tallyweir.sinks.postgres.outputs.metrics_view import create_metrics_view
-from tallyweir.sinks.postgres.outputs.output import StagedField, fields_of_events
-from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart, others
+from tallyweir.sinks.postgres.outputs.output import (
+    MovedRows,
+    ReplayPart,
+    StagedField,
+    VotedRows,
+    fields_of_events,
+    others,
+)
 from tallyweir.sinks.postgres.outputs.result_tables import create_or_check, read_columns
-from tallyweir.sinks.postgres.outputs.voted_rows import MovedRows, VotedRows
 from tallyweir.sinks.postgres.outputs.window_columns import (
     REVISION_COLUMNS,
     WINDOW_EVENTS,
@@ -277,3 +284,86 @@ class WindowTable(WindowColumns):
             is_state=True,
             needs_all=True,
         )
+
+
+_METRICS_VIEW = load_statements("tallyweir.sinks.postgres.outputs", "metrics_view.sql")
+_NUMBERS = frozenset({"bigint", "integer", "smallint", "numeric", "double precision"})
+
+
+def create_metrics_view(
+    connection: psycopg.Connection[TupleRow], output: WindowColumns, view: str
+) -> None:
+    """Create the view as the output is defined now; the caller commits.
+
+    Its columns are ``timestamp``, where the window ends, ``metric_name``, ``value`` as
+    numeric, ``dimensions`` as jsonb and ``window_start``. A view with this definition
+    is left alone, so that a role without the right to change the schema can start.
+
+    Raises:
+        ConfigurationError: ``METRICS_EMPTY``: no aggregate is a number;
+            ``TABLE_DIFFERS``: something else has the name.
+    """
+    statement = _view_definition(connection, output, view)
+    name = table_identifier(view)
+    found = connection.execute(
+        _METRICS_VIEW["read_definition"], {"view": name.as_string(connection)}
+    ).fetchone()
+    if found == (statement,):
+        return
+    try:
+        with connection.transaction():
+            connection.execute(statement.encode())
+            connection.execute(
+                _METRICS_VIEW["describe"].format(
+                    view=name, definition=sql.Literal(statement)
+                )
+            )
+    except (
+        psycopg.errors.WrongObjectType,
+        psycopg.errors.InvalidTableDefinition,
+    ) as error:
+        raise ConfigurationError(
+            "TABLE_DIFFERS",
+            saw=f"{view} exists and is not a view of metrics: "
+            f"{error.diag.message_primary}.",
+            why=f"The metrics of {output.table} need a view of that name.",
+            fix="Drop it, or name another view.",
+        ) from error
+
+
+def _view_definition(
+    connection: psycopg.Connection[TupleRow], output: WindowColumns, view: str
+) -> str:
+    """Write the view's definition; the view's comment keeps it for comparison."""
+    numbers = [
+        aggregate.column.name
+        for aggregate in output.aggregates
+        if aggregate.column.postgres_type in _NUMBERS
+    ]
+    if not numbers:
+        raise ConfigurationError(
+            "METRICS_EMPTY",
+            saw=f"No aggregate of {output.table} is a number.",
+            why=f"The view {view} has a row for each numeric aggregate.",
+            fix="Leave metrics out, or add an aggregate such as count(*).",
+        )
+    dimensions = [
+        part
+        for column in output.by
+        for part in (sql.Literal(column.name), _kept(column.name))
+    ]
+    metrics = [
+        sql.SQL("({}, {}::numeric)").format(sql.Literal(name), _kept(name))
+        for name in numbers
+    ]
+    composed = _METRICS_VIEW["create"].format(
+        view=table_identifier(view),
+        table=table_identifier(output.table),
+        dimensions=sql.SQL(", ").join(dimensions),
+        metrics=sql.SQL(", ").join(metrics),
+    )
+    return composed.as_string(connection)
+
+
+def _kept(column: str) -> sql.Composable:
+    return sql.Identifier("kept", column)

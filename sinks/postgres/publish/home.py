@@ -16,8 +16,8 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.catalog.seen_id_buckets import SeenIdBuckets
-from tallyweir.sinks.postgres.ledger.decision_ledger import PostgresDecisionLedger
 from tallyweir.sinks.postgres.ledger.epoch_claims import (
+    check_not_discarded,
     check_not_paused,
     draw_nonce,
     identify,
@@ -25,12 +25,10 @@ from tallyweir.sinks.postgres.ledger.epoch_claims import (
     read_hold,
     read_newest_driver_claim,
     read_newest_epoch,
-)
-from tallyweir.sinks.postgres.ledger.registration import (
-    check_not_discarded,
     register_pipeline,
 )
 from tallyweir.sinks.postgres.ledger.stored_state import (
+    PostgresDecisionLedger,
     read_decided,
     read_stored_progress,
 )
@@ -44,13 +42,12 @@ from tallyweir.sinks.postgres.publish.publish_transaction import (
     HomeOrder,
     PostgresPublishTransaction,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
-from tallyweir.sinks.postgres.server.database_link import DatabaseLink
+from tallyweir.sinks.postgres.server.connection import DatabaseLink
 from tallyweir.sinks.postgres.server.instants import to_datetime, to_microseconds
-from tallyweir.sinks.postgres.server.naming import application_name, state_table
+from tallyweir.sinks.postgres.server.naming import HOME, application_name, state_table
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
-from tallyweir.sinks.postgres.staging.staging_schemas import StagingSchemas
+from tallyweir.sinks.postgres.staging.staging_tables import StagingSchemas
 from tallyweir.sinks.postgres.tables.shadow_tables import check_tables_kept
 from tallyweir.sinks.postgres.tables.table_owners import TableOwner
 from tallyweir.sinks.postgres.versions.version_claim import JudgedClaim, judge_claim

@@ -28,32 +28,30 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Json
 
 from tallyweir.sinks.postgres.ledger.stored_state import lock_stored_state, read_decided
+from tallyweir.sinks.postgres.outputs.output import RowRefusedError, VotedRows
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.outputs.table_trouble import explain_failure
-from tallyweir.sinks.postgres.outputs.voted_rows import RowRefusedError, VotedRows
-from tallyweir.sinks.postgres.publish.keyed_moves import KeyedMoves
-from tallyweir.sinks.postgres.publish.output_moves import (
+from tallyweir.sinks.postgres.publish.publish_clock import MEASURES_KEPT, PublishClock
+from tallyweir.sinks.postgres.publish.publish_moves import (
+    KeyedMoves,
     OutputMoves,
+    RunMoves,
     publish_values,
 )
-from tallyweir.sinks.postgres.publish.publish_clock import MEASURES_KEPT, PublishClock
-from tallyweir.sinks.postgres.publish.run_moves import RunMoves
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import names
 from tallyweir.sinks.postgres.server.connection import abandon, standbys_waited_for
 from tallyweir.sinks.postgres.server.instants import to_datetime
-from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.naming import HOME, TableNames
 from tallyweir.sinks.postgres.server.sqlstate import translate
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.staging.attempt_register import transactions_of
 from tallyweir.sinks.postgres.staging.rejections import explain_refusal
 from tallyweir.sinks.postgres.staging.staging_tables import EVENT_LOGS
-from tallyweir.sinks.protocol.ages import grown
 from tallyweir.sinks.protocol.decisions import PublishDecision, decide_publish
 from tallyweir.sinks.protocol.errors import OutcomeUnknownError
 from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
 from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId
-from tallyweir.sinks.protocol.measures import measures_json
+from tallyweir.sinks.protocol.measures import aged, measures_json
 from tallyweir.sinks.protocol.ports import BatchPlan, BatchTerms
 from tallyweir.sinks.protocol.samples import samples_json
 from tallyweir.sinks.protocol.votes import BatchTally, EventCounts, OutputTally
@@ -285,7 +283,7 @@ class PostgresPublishTransaction:
     def _write_measures(self) -> None:
         measures = self._tally.measures + self._clock.measures()
         waited_s = self._began_after_s + self._clock.elapsed_s
-        measures = replace(measures, ages=grown(measures.ages, waited_s))
+        measures = replace(measures, ages=aged(measures.ages, waited_s))
         self._execute(
             "insert_measures",
             {

@@ -15,7 +15,7 @@ from typing import TypeVar
 import psycopg
 from psycopg.rows import TupleRow
 
-from tallyweir.sinks.postgres.server.locked_session import LockedSession
+from tallyweir.sinks.postgres.server.locks import LockedSession
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.errors import RetryableError
 from tallyweir.sinks.protocol.offsets import TopicPartition

@@ -12,8 +12,8 @@ import psycopg
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.errors import ConfigurationError

@@ -1,20 +1,28 @@
-"""Connections to the home database."""
+"""Connections to Postgres: opened with pinned settings, and opened again or kept.
+
+``connect`` opens every connection of the product. A ``DatabaseLink`` opens one when it
+is needed, and again after a failure; a ``KeptConnection`` keeps one for the next task
+or batch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeAlias, TypeVar
 
 import psycopg
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 
+from tallyweir.sinks.postgres.server.naming import application_name
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.identity import Epoch
 
-_SQL = load_statements("tallyweir.sinks.postgres.ledger", "claim.sql")
+_CLAIM = load_statements("tallyweir.sinks.postgres.ledger", "claim.sql")
 _PIN = load_statements("tallyweir.sinks.postgres.server", "session.sql")["pin"]
 
 #: Seconds until an unreachable server is reported.
@@ -159,7 +167,97 @@ def abandon(connection: Connection[TupleRow]) -> None:
 def read_fingerprint_key(connection: Connection[TupleRow]) -> bytes:
     """Return the installation's secret for fingerprints, 16 bytes."""
     with translated("reading the installation's key"):
-        row = connection.execute(_SQL["fingerprint_key"]).fetchone()
+        row = connection.execute(_CLAIM["fingerprint_key"]).fetchone()
         connection.rollback()
     assert row is not None, "a migrated database has exactly one installation"
     return bytes(row[0])
+
+
+_T = TypeVar("_T")
+
+
+class DatabaseLink:
+    """Runs one transaction at a time; only one thread may use it at a time.
+
+    Args:
+        dsn: libpq connection string.
+        application_name: Name in ``pg_stat_activity``.
+    """
+
+    def __init__(self, dsn: str, *, application_name: str) -> None:
+        self._dsn = dsn
+        self.application_name = application_name
+        self._connection: psycopg.Connection[TupleRow] | None = None
+
+    def run(self, doing: str, work: Callable[[psycopg.Connection[TupleRow]], _T]) -> _T:
+        """Run one transaction; a failure closes the connection and is translated.
+
+        Raises:
+            TallyweirError: As ``translate`` finds.
+        """
+        with translated(doing):
+            connection = self.connected()
+            try:
+                result = work(connection)
+                with standbys_waited_for(connection):
+                    connection.commit()
+            except BaseException:
+                self.close()
+                raise
+            return result
+
+    def connected(self) -> psycopg.Connection[TupleRow]:
+        """Return the open connection; open one if there is none or it broke.
+
+        Raises:
+            TallyweirError: As ``connect`` does.
+        """
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(
+                self._dsn, application_name=self.application_name
+            )
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection; the next use opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+PostgresConnection: TypeAlias = psycopg.Connection[TupleRow]
+
+
+class KeptConnection:
+    """One connection of a process, kept over tasks and batches.
+
+    Opening one costs more than staging a small batch.
+    """
+
+    def __init__(self) -> None:
+        self._kept: PostgresConnection | None = None
+        self._opened_for: tuple[str, int, int] | None = None
+
+    def get(
+        self, dsn: str, *, pipeline_number: int, epoch: Epoch
+    ) -> PostgresConnection:
+        """Return a usable connection; open one if the kept one is broken or unfit."""
+        wanted = (dsn, pipeline_number, int(epoch))
+        if self._kept is not None and (
+            self._kept.closed or self._kept.broken or self._opened_for != wanted
+        ):
+            self.close()
+        if self._kept is None:
+            self._kept = connect(
+                dsn, application_name=application_name(pipeline_number, epoch)
+            )
+            self._opened_for = wanted
+        else:
+            self._kept.rollback()
+        return self._kept
+
+    def close(self) -> None:
+        """Close the connection; the next call opens another."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.settings import read_setting
 

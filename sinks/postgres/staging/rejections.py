@@ -20,10 +20,9 @@ from tallyweir.sinks.postgres.outputs.table_trouble import (
     check_unchanged,
     explain_failure,
 )
-from tallyweir.sinks.postgres.server.branch_names import staged_for
 from tallyweir.sinks.postgres.server.columns import names, table_identifier
 from tallyweir.sinks.postgres.server.connection import abandon
-from tallyweir.sinks.postgres.server.naming import TableNames
+from tallyweir.sinks.postgres.server.naming import TableNames, staged_for
 from tallyweir.sinks.postgres.server.sqlstate import (
     is_row_rejection,
     translate,
@@ -32,8 +31,11 @@ from tallyweir.sinks.postgres.server.sqlstate import (
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.staging.attempt_register import transactions_of
 from tallyweir.sinks.postgres.staging.corrections import Corrections
-from tallyweir.sinks.postgres.tables.exact_values import exact_sources
-from tallyweir.sinks.postgres.tables.insertable import RowSkippedError, skips_rows
+from tallyweir.sinks.postgres.tables.table_checks import (
+    RowSkippedError,
+    exact_sources,
+    skips_rows,
+)
 from tallyweir.sinks.protocol.errors import ConfigurationError, TallyweirError
 from tallyweir.sinks.protocol.identity import Attempt
 from tallyweir.sinks.protocol.offsets import TopicPartition

@@ -6,8 +6,7 @@ Redriving dead letters is not an act: it only leaves notes, and disturbs no driv
 from __future__ import annotations
 
 from tallyweir.sinks.postgres.steering.accept_loss import accept_loss
-from tallyweir.sinks.postgres.steering.act import ActRequest, check_reason
-from tallyweir.sinks.postgres.steering.actor import act_as
+from tallyweir.sinks.postgres.steering.act import ActRequest, act_as, check_reason
 from tallyweir.sinks.postgres.steering.discard import Discarded, discard
 from tallyweir.sinks.postgres.steering.drain import (
     DrainOutcome,

@@ -28,9 +28,8 @@ from tallyweir.sinks.postgres.outputs.lost_tables import (
     forget_windows,
     is_there,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import qualified
-from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.server.naming import HOME, state_table
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.steering.act import ActRequest, acting
 from tallyweir.sinks.postgres.tables.foreign_code import hold_tables

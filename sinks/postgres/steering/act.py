@@ -189,3 +189,17 @@ def _claim(
         if epoch is not None:
             return epoch
         # Another claim took the same number; this transaction sees it by now.
+
+
+def act_as(connection: Connection[TupleRow], name: str) -> None:
+    """Note whatever this session does with a name, together with that of its login.
+
+    Args:
+        connection: To the home, outside a transaction.
+        name: The name of a person whom the caller has identified.
+
+    Raises:
+        RetryableError: The server went away.
+    """
+    with translated("identifying the operator"), connection.transaction():
+        connection.execute(_SQL["set_actor"], {"name": name})

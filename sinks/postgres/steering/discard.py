@@ -28,9 +28,10 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch_pipeline,
     read_pipeline,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME, branch_prefix
 from tallyweir.sinks.postgres.server.columns import table_identifier
 from tallyweir.sinks.postgres.server.naming import (
+    HOME,
+    branch_prefix,
     revisions_table,
     runs_of_pipeline,
     staging_schema_pattern,

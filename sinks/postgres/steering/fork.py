@@ -5,6 +5,9 @@ watermark, seen IDs, windows, keyed state, side tables and the rows of its resul
 pipeline itself is neither stopped nor kept waiting. The fork is a pipeline like any
 other, except for its tables: it writes to the shadow of each table in its file, until
 ``switch`` lets the two change places.
+
+A pipeline is refused if a table of its has what a shadow would lack in its place.
+Row-level security matters most: a table without it shows each reader every row.
 """
 
 from __future__ import annotations
@@ -29,9 +32,8 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch_one,
     read_pipeline,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import qualified, table_identifier
-from tallyweir.sinks.postgres.server.naming import revisions_table
+from tallyweir.sinks.postgres.server.naming import HOME, revisions_table
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.steering.act import ActRequest, check_reason
@@ -45,9 +47,8 @@ from tallyweir.sinks.postgres.steering.forked_rows import (
     copy_seen_ids,
     draw_moves,
     find_present,
+    rename_definitions,
 )
-from tallyweir.sinks.postgres.steering.left_behind import left_behind
-from tallyweir.sinks.postgres.steering.renamed_definitions import rename_definitions
 from tallyweir.sinks.postgres.tables.foreign_code import hold_tables
 from tallyweir.sinks.postgres.tables.shadow_tables import read_shadow_tables
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
@@ -337,3 +338,20 @@ def _note(
     }
     with making(ActPoint.NOTED):
         connection.execute(_ACT["note_act"], values)
+
+
+_LEFT_BEHIND = load_statements("tallyweir.sinks.postgres.steering", "left_behind.sql")
+
+
+def left_behind(connection: Connection[TupleRow], table: sql.Identifier) -> list[str]:
+    """Name the security, triggers and rules of a table, and foreign keys at either end.
+
+    Postgres does not copy these with a table, and they do not follow its name. The list
+    is empty if there is no table. If the caller holds the table in ACCESS EXCLUSIVE
+    mode, the answer stays true until the end of the transaction.
+    """
+    quoted = table.as_string(connection)
+    return [
+        str(r["what"])
+        for r in fetch(connection, _LEFT_BEHIND["left_behind"], table=quoted)
+    ]

@@ -1,25 +1,32 @@
-"""Copies what the home keeps of a pipeline to its fork, in the act's snapshot.
+"""Copies what the home keeps of a pipeline to its fork, under the names of the fork.
 
 This module lists which of Tallyweir's own tables are copied. A test compares the lists
 with the schema, so that a new table must be put into one of them. A discard deletes the
 rows of a pipeline by the same lists.
+
+Every definition that is kept of a pipeline names the tables of its outputs, so a fork
+and a switch rename them there. Drivers identify a version by the hash of its
+definition, so the hash is computed again, in the way drivers compute it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
+from psycopg.types.json import Jsonb
 
 from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     fetch,
     fetch_one,
 )
-from tallyweir.sinks.postgres.server.naming import runs_of_pipeline
+from tallyweir.sinks.postgres.server.naming import revisions_table, runs_of_pipeline
 from tallyweir.sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("tallyweir.sinks.postgres.steering", "fork.sql")
@@ -257,3 +264,88 @@ def _columns_of(connection: Connection[TupleRow], table: str) -> list[str]:
 
 def _listed(columns: Iterable[str]) -> sql.Composed:
     return sql.SQL(", ").join(map(sql.Identifier, columns))
+
+
+_DEFINITIONS = load_statements("tallyweir.sinks.postgres.steering", "definitions.sql")
+
+
+def rename_definitions(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    tables: Mapping[str, str],
+    *,
+    without: Collection[str] = (),
+) -> None:
+    """Rename tables in the definition of a pipeline, and in every version of it.
+
+    Args:
+        connection: In the act's transaction.
+        pipeline: Its name, which the definitions then have too.
+        tables: The new names of outputs' tables, by their present names.
+        without: Tables of the outputs to leave out.
+    """
+    for row in fetch(connection, _DEFINITIONS["definition"], pipeline=pipeline):
+        told = renamed(row["definition"], pipeline, tables, without=without)
+        connection.execute(_DEFINITIONS["set_definition"], _values_of(pipeline, told))
+    for row in fetch(connection, _DEFINITIONS["versions"], pipeline=pipeline):
+        told = renamed(row["definition"], pipeline, tables, without=without)
+        layout = row["layout"] and _renamed(row["layout"], tables, without)
+        held = dict(row["held"])
+        if "windows" in held:
+            held["windows"] = {
+                tables.get(table, table): of_table
+                for table, of_table in held["windows"].items()
+                if table not in without
+            }
+        connection.execute(
+            _DEFINITIONS["set_version"],
+            {
+                **_values_of(pipeline, told),
+                "version": row["version"],
+                "layout": layout and Jsonb(layout),
+                "held": Jsonb(held),
+            },
+        )
+
+
+def renamed(
+    definition: Mapping[str, Any],
+    pipeline: str,
+    tables: Mapping[str, str],
+    *,
+    without: Collection[str] = (),
+) -> tuple[dict[str, Any], str]:
+    """Return a definition under other names, and the hash that a driver gives it."""
+    named = {**_renamed(definition, tables, without), "name": pipeline}
+    text = json.dumps(named, sort_keys=True, separators=(",", ":"))
+    return named, hashlib.sha256(text.encode()).hexdigest()
+
+
+def _values_of(pipeline: str, told: tuple[dict[str, Any], str]) -> dict[str, object]:
+    definition, definition_hash = told
+    return {
+        "pipeline": pipeline,
+        "definition": Jsonb(definition),
+        "definition_hash": definition_hash,
+    }
+
+
+def _renamed(
+    described: Mapping[str, Any], tables: Mapping[str, str], without: Collection[str]
+) -> dict[str, Any]:
+    """Return a definition, or a layout, whose outputs have other tables."""
+    return {
+        **described,
+        "outputs": [
+            _renamed_output(output, tables.get(output["table"], output["table"]))
+            for output in described["outputs"]
+            if output["table"] not in without
+        ],
+    }
+
+
+def _renamed_output(output: Mapping[str, Any], table: str) -> dict[str, Any]:
+    renamed = {**output, "table": table}
+    if renamed.get("revisions"):
+        renamed["revisions"] = revisions_table(table)
+    return renamed

@@ -20,7 +20,7 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch_one,
     read_pipeline,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.steering.act import (
     LOCK_TIMEOUT_MS,

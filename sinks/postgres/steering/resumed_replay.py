@@ -12,9 +12,8 @@ from tallyweir.sinks.postgres.audit.replay.replay_committed import Committed
 from tallyweir.sinks.postgres.audit.replay.replay_scratch import ReplayScratch
 from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import table_identifier
-from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.server.naming import HOME, state_table
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.steering.snapshot import (
     KEPT_BY_PIPELINE,

@@ -29,9 +29,8 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     read_pipeline,
 )
 from tallyweir.sinks.postgres.ledger.output_kinds import kind_of
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import table_identifier
-from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.server.naming import HOME, state_table
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.steering.act import check_reason

@@ -24,10 +24,12 @@ from tallyweir.sinks.postgres.server.columns import table_identifier
 from tallyweir.sinks.postgres.server.naming import revisions_table, state_table
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.steering.act import ActRequest, acting
-from tallyweir.sinks.postgres.steering.fork import shadow_of
-from tallyweir.sinks.postgres.steering.forked_rows import OUTPUT_COLUMNS, bare_name
-from tallyweir.sinks.postgres.steering.left_behind import left_behind
-from tallyweir.sinks.postgres.steering.renamed_definitions import rename_definitions
+from tallyweir.sinks.postgres.steering.fork import left_behind, shadow_of
+from tallyweir.sinks.postgres.steering.forked_rows import (
+    OUTPUT_COLUMNS,
+    bare_name,
+    rename_definitions,
+)
 from tallyweir.sinks.postgres.tables.foreign_code import hold_tables
 from tallyweir.sinks.postgres.tables.shadow_tables import read_shadow_tables
 from tallyweir.sinks.postgres.tables.table_owners import rename_tables

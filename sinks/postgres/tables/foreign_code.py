@@ -21,8 +21,8 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     pin_path,
 )
 from tallyweir.sinks.postgres.ledger.output_kinds import WINDOW, kind_of
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import qualified, table_identifier
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.tables.shadow_tables import read_shadow_tables
 from tallyweir.sinks.protocol.errors import ConfigurationError

@@ -14,10 +14,10 @@ from datasketches import HLL_4, hll_sketch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallyweir.sinks.postgres.outputs.distinct_sketch import DistinctSketch
-from tallyweir.sinks.postgres.outputs.percentile_sketch import (
+from tallyweir.sinks.postgres.outputs.sketches import (
     SIZE_MAX,
     SIZE_MIN,
+    DistinctSketch,
     PercentileSketch,
 )
 
@@ -61,7 +61,7 @@ def test_a_count_does_not_depend_on_order_or_process(different: int) -> None:
     assert joined == _COUNT.join(chance.sample(parts, 5))
     program = (
         "import sys\n"
-        "from tallyweir.sinks.postgres.outputs.distinct_sketch import DistinctSketch\n"
+        "from tallyweir.sinks.postgres.outputs.sketches import DistinctSketch\n"
         "print(DistinctSketch().build(sys.stdin.read().split(',')).hex())"
     )
     done = subprocess.run(

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tallyweir.sinks.postgres.server.columns import Column
-from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
-from tallyweir.sinks.postgres.staging.task_staging import TaskStaging
+from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter, TaskStaging
 
 _COLUMNS = (Column(name="x", postgres_type="bigint"),)
 

@@ -2,27 +2,28 @@
 
 The comparison is a pure function of the two versions and of what the home holds. There
 is one verdict: a driver that starts with a changed file, ``plan``, ``update`` and
-``rollback`` all get it here.
+``rollback`` all get it here. What becomes of source, windows, keyed state and columns
+is decided by the modules of these names; outputs that come, go or move, by this one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tallyweir.sinks.postgres.ledger.output_kinds import kind_of
-from tallyweir.sinks.postgres.versions.graph_difference import graph_difference
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.versions.held_knowledge import HeldKnowledge, HeldWindows
 from tallyweir.sinks.postgres.versions.holdings import Holdings
 from tallyweir.sinks.postgres.versions.keyed_comparison import compare_keyed, drop_keyed
-from tallyweir.sinks.postgres.versions.placement import find_moved
 from tallyweir.sinks.postgres.versions.source_comparison import (
     compare_source,
     reckon_ids,
 )
 from tallyweir.sinks.postgres.versions.table_columns import reckon_columns
 from tallyweir.sinks.postgres.versions.version_plan import (
+    Change,
     DescribedVersion,
     Finding,
     PlannedFate,
@@ -233,3 +234,114 @@ def _of_another_kind(before: Mapping[str, Any], output: Mapping[str, Any]) -> Re
             ),
         )
     )
+
+
+def find_moved(stored: Mapping[str, Any], definition: Mapping[str, Any]) -> Reckoning:
+    """Find outputs that would write a table's rows to other databases than before.
+
+    The rows that are written would stay where they are, and windows that are still open
+    would begin again from nothing elsewhere. The number of branches that publish an
+    output in its database may change.
+
+    Args:
+        stored: The pipeline's definition as it last ran.
+        definition: The definition that it is to run now.
+    """
+    before = {output["table"]: _place_of(output) for output in stored["outputs"]}
+    findings = []
+    for output in definition["outputs"]:
+        table, place = output["table"], _place_of(output)
+        if before.get(table, place) != place:
+            finding = Finding(
+                verdict=PlanVerdict.INCOMPATIBLE,
+                code="OUTPUT_MOVED",
+                subject=f"output {table}",
+                saw=f"The output {table} moves from {_text(before[table])} to "
+                f"{_text(place)}.",
+                why="Its existing rows would stay behind, and its open windows would "
+                "be split.",
+                fix="Undo the change, or give the output another table.",
+            )
+            findings.append(finding)
+    return Reckoning(findings=tuple(findings))
+
+
+def _place_of(output: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    # Definitions leave out the home, as they did before there were other databases.
+    return output.get("databases", [HOME]), output.get("shard_by", [])
+
+
+def _text(place: tuple[list[str], list[str]]) -> str:
+    databases, shard_by = place
+    by = f" by {', '.join(shard_by)}" if shard_by else ""
+    return f"{', '.join(databases)}{by}"
+
+
+#: The path to a part, from the whole to its parts.
+_Path = tuple[str, ...]
+
+#: Keys of an output that name it, or whose entries are parts of their own.
+_NAMED = frozenset({"table", "kind", "columns", "aggregates"})
+
+
+def graph_difference(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> tuple[Change, ...]:
+    """Compare two definitions; if a whole is new or gone, leave out its parts."""
+    former, wanted = dict(_parts(before)), dict(_parts(after))
+    changes = []
+    for path in [*former, *(path for path in wanted if path not in former)]:
+        had, has = former.get(path), wanted.get(path)
+        whole = path[:-1]
+        is_told = bool(whole) and (whole not in former or whole not in wanted)
+        if had == has or is_told:
+            continue
+        kind = "added" if path not in former else "changed"
+        if path not in wanted:
+            kind = "removed"
+        changes.append(Change(kind=kind, what=": ".join(path), before=had, after=has))
+    return tuple(changes)
+
+
+def _parts(definition: Mapping[str, Any]) -> Iterator[tuple[_Path, Any]]:
+    for key, value in definition.get("source", {}).items():
+        yield (f"source.{key}",), value
+    for key, value in (definition.get("deduplicate") or {"horizon": "off"}).items():
+        yield (f"deduplicate.{key}",), value
+    yield ("guarantee",), definition.get("guarantee", "exactly_once")
+    for key in ("filter", "dead_letter_limit", "monitor", "code_version"):
+        if definition.get(key) is not None:
+            yield (key,), definition[key]
+    for rule in definition.get("validate", ()):
+        yield (f"rule {rule['reason_code']}",), rule["condition"]
+    for lookup in definition.get("enrich", ()):
+        yield (f"lookup {lookup.get('table') or lookup.get('topic')}",), lookup
+    for model in definition.get("predict", ()):
+        yield (f"model {model['model']}",), model
+    for output in definition.get("outputs", ()):
+        yield from _output_parts(output)
+
+
+def _output_parts(output: Mapping[str, Any]) -> Iterator[tuple[_Path, Any]]:
+    whole = f"output {output_name(output)}"
+    yield (whole,), output.get("kind")
+    columns = output.get("columns", ())
+    if columns is None:
+        yield (whole, "columns"), "all"
+    for column in columns or ():
+        name, kind = (column, True) if isinstance(column, str) else column
+        yield (whole, f"column {name}"), kind
+    for one in output.get("aggregates", ()):
+        text = f"{one['function']}({one['argument']})"
+        if "fraction" in one:
+            text = f"{one['function']}({one['argument']}, {one['fraction']})"
+        yield (whole, f"aggregate {one['column']}"), text
+    for key, value in output.items():
+        if key not in _NAMED:
+            yield (whole, key), value
+
+
+def output_name(output: Mapping[str, Any]) -> str:
+    """Name an output of a definition: by its table, or by its topic."""
+    topic = output.get("topic")
+    return str(output["table"]) if topic is None else f"to topic {topic}"

@@ -1,11 +1,11 @@
-"""Decides what becomes of offsets, watermark and seen IDs."""
+"""Decides what becomes of offsets, watermark, seen IDs and the guarantee."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tallyweir.sinks.postgres.versions.guarantee_change import find_guarantee_raised
+from tallyweir.sinks.postgres.ledger.audited_pipeline import guarantee_of
 from tallyweir.sinks.postgres.versions.holdings import Holdings
 from tallyweir.sinks.postgres.versions.version_plan import (
     DescribedVersion,
@@ -16,6 +16,7 @@ from tallyweir.sinks.postgres.versions.version_plan import (
     StateFate,
 )
 from tallyweir.sinks.protocol.catalog_limits import BUCKETS_MAX
+from tallyweir.sinks.protocol.guarantee import Guarantee
 
 
 def compare_source(former: DescribedVersion, wanted: DescribedVersion) -> Reckoning:
@@ -193,3 +194,32 @@ def _another(name: str, had: object, has: object) -> Finding:
 def _topics(source: Mapping[str, Any]) -> set[str]:
     topic = source.get("topic", [])
     return {topic} if isinstance(topic, str) else set(topic)
+
+
+def find_guarantee_raised(
+    stored: Mapping[str, Any], definition: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Find a change back from at least once; the change to it is allowed.
+
+    Rows of a batch that was cut short, or of a task that outlives its driver, would
+    stay in a table that is said to have each event once. The IDs of what was written
+    meanwhile are unknown.
+
+    Args:
+        stored: The pipeline's definition as it last ran.
+        definition: The definition that it is to run now.
+    """
+    if guarantee_of(stored) is Guarantee.EXACTLY_ONCE or (
+        guarantee_of(definition) is Guarantee.AT_LEAST_ONCE
+    ):
+        return
+    yield Finding(
+        verdict=PlanVerdict.INCOMPATIBLE,
+        code="GUARANTEE_RAISED",
+        subject="guarantee",
+        saw="The guarantee changes from at_least_once to exactly_once.",
+        why="The tables may hold rows twice, and the pipeline does not know the IDs "
+        "of the events that it wrote meanwhile.",
+        fix="Keep guarantee: at_least_once, or start under another pipeline name "
+        "with other tables.",
+    )

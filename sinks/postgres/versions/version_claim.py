@@ -4,25 +4,28 @@ A driver with the version in force just runs it. A driver with another file make
 next version, if that needs nothing but a start. A driver is refused if an operator has
 put another version in the place of its own: its file is an old one that a supervisor
 has kept, and would undo what the operator asked for.
+
+With a version, the ledger keeps the pipeline's tables as JSON, with which the next
+version is compared.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.ledger.epoch_claims import read_newest_epoch
+from tallyweir.sinks.postgres.outputs.output import Output
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.versions.comparison import compare
 from tallyweir.sinks.postgres.versions.held_knowledge import HeldKnowledge
 from tallyweir.sinks.postgres.versions.holdings import read_holdings
-from tallyweir.sinks.postgres.versions.layout_json import (
-    layout_to_json,
-    names_functions,
-)
 from tallyweir.sinks.postgres.versions.pipeline_versions import (
     Coming,
     PipelineVersion,
@@ -121,3 +124,30 @@ def judge_claim(
     plan = compare(former, wanted, holdings, in_force.knowledge)
     plan.check_compatible()
     return replace(judged, held=plan.held)
+
+
+def layout_to_json(layout: PipelineLayout) -> dict[str, Any]:
+    """Describe all tables of a pipeline; durations are microseconds."""
+    return {
+        "horizon_us": layout.horizon_us,
+        "writers": [list(writer) for writer in layout.writers],
+        "outputs": [_output_to_json(output) for output in layout.outputs],
+    }
+
+
+def names_functions(layout: Mapping[str, Any]) -> bool:
+    """Tell whether a layout names its aggregates' functions; older ones did not."""
+    return all(
+        "function" in aggregate
+        for output in layout["outputs"]
+        for aggregate in output.get("aggregates", ())
+    )
+
+
+def _output_to_json(output: Output) -> dict[str, Any]:
+    return {
+        "table": output.table,
+        "kind": output.kind.name,
+        "is_home": output.branches == (HOME,),
+        **output.described(),
+    }

@@ -9,24 +9,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallyweir.sinks.protocol.ages import bucket_of, grown, middle_s, quantile_s
-from tallyweir.sinks.protocol.measures import Measures, measures_json, parse_measures
+from tallyweir.sinks.protocol.measures import (
+    Measures,
+    age_bucket,
+    age_quantile_s,
+    aged,
+    measures_json,
+    middle_age_s,
+    parse_measures,
+)
 
 _AGES = st.floats(min_value=0.002, max_value=90 * 86_400)
 
 
 def _counted(ages: list[float]) -> dict[int, int]:
-    return dict(Counter(map(bucket_of, ages)))
+    return dict(Counter(map(age_bucket, ages)))
 
 
 @given(st.lists(_AGES, min_size=1, max_size=60), st.floats(0, 10_000))
 def test_a_percentile_is_a_tenth_off_at_most(ages: list[float], later: float) -> None:
     """Also after the seconds that a batch takes until it is committed."""
-    found = grown(_counted(ages), later)
+    found = aged(_counted(ages), later)
     assert sum(found.values()) == len(ages)
     for share in (0.5, 0.95, 0.99, 1.0):
         truth = sorted(ages)[math.ceil(share * len(ages)) - 1] + later
-        at = quantile_s(found, share)
+        at = age_quantile_s(found, share)
         assert at is not None
         assert at == pytest.approx(truth, rel=0.1)
 
@@ -41,11 +48,11 @@ def test_ages_of_tasks_add_up(ours: list[float], others: list[float]) -> None:
 
 def test_an_event_from_ahead_of_the_clock_is_new() -> None:
     """The clocks of a broker and of the home differ."""
-    assert bucket_of(-3.0) == bucket_of(0.0) == 0
-    assert middle_s(0) < 0.002
+    assert age_bucket(-3.0) == age_bucket(0.0) == 0
+    assert middle_age_s(0) < 0.002
 
 
 def test_of_no_event_nothing_is_known() -> None:
     """Not 0 seconds."""
-    assert quantile_s({}, 0.5) is None
-    assert grown({}, 3.0) == {}
+    assert age_quantile_s({}, 0.5) is None
+    assert aged({}, 3.0) == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallyweir.sinks.protocol.distributions import (
+from tallyweir.sinks.protocol.measures import (
     Distribution,
     distribution_json,
     distribution_of,

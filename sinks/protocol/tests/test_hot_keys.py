@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tallyweir.sinks.protocol.hot_keys import (
+from tallyweir.sinks.protocol.measures import (
     KEYS_KEPT,
     HotKeys,
     hot_keys_json,

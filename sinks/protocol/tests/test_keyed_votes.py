@@ -8,9 +8,14 @@ import pytest
 
 from tallyweir.sinks.protocol.errors import FatalError, RetryableError
 from tallyweir.sinks.protocol.identity import Attempt
-from tallyweir.sinks.protocol.keyed_votes import KeyedVote, tally_keyed_votes
 from tallyweir.sinks.protocol.vote_text import format_keyed_vote, parse_keyed_vote
-from tallyweir.sinks.protocol.votes import NOTHING_STAGED, BatchTally, OutputTally
+from tallyweir.sinks.protocol.votes import (
+    NOTHING_STAGED,
+    BatchTally,
+    KeyedVote,
+    OutputTally,
+    tally_keyed_votes,
+)
 
 _STAGED = BatchTally(
     partitions={},

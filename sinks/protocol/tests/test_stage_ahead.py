@@ -7,7 +7,12 @@ from functools import partial
 
 import pytest
 
-from tallyweir.sinks.protocol.coordinator import Coordinator, VotedBatch
+from tallyweir.sinks.protocol.coordinator import (
+    Coordinator,
+    StageAhead,
+    VotedBatch,
+    find_basis,
+)
 from tallyweir.sinks.protocol.errors import FatalError, FencedError, RetryableError
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.protocol.ports import (
@@ -17,7 +22,6 @@ from tallyweir.sinks.protocol.ports import (
     StagedBatch,
 )
 from tallyweir.sinks.protocol.publisher import Publisher
-from tallyweir.sinks.protocol.stage_ahead import StageAhead, find_basis
 from tallyweir.sinks.testing.memory_home import MemoryDatabase
 from tallyweir.sinks.testing.memory_stage import MemoryStage
 from tallyweir.sinks.testing.planned_batches import RESULTS, plan_upon

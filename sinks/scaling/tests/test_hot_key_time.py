@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tallyweir.sinks.protocol.hot_keys import HotKeys
-from tallyweir.sinks.protocol.measures import NOTHING_MEASURED, Measures, StepMeasure
-from tallyweir.sinks.scaling.hot_key_time import hot_key_seconds, step_seconds
+from tallyweir.sinks.protocol.measures import (
+    NOTHING_MEASURED,
+    HotKeys,
+    Measures,
+    StepMeasure,
+)
+from tallyweir.sinks.scaling.load import hot_key_seconds, step_seconds
 
 _KEYED = ("totals", "alarms")
 

@@ -18,9 +18,8 @@ from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
 from tallyweir.sinks.protocol.errors import RetryableError
 from tallyweir.sinks.seen_ids import stored_chunks
 from tallyweir.sinks.seen_ids.bloom_filter import BloomFilter
-from tallyweir.sinks.seen_ids.bucket_merge import BucketMerge, Chunk
+from tallyweir.sinks.seen_ids.chunk import BucketMerge, Chunk, Entries
 from tallyweir.sinks.seen_ids.claim import Candidates
-from tallyweir.sinks.seen_ids.entries import Entries
 from tallyweir.sinks.seen_ids.ordering import I64Array
 from tallyweir.sinks.seen_ids.round_claims import RoundClaims
 from tallyweir.sinks.seen_ids.run import Run

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
 from tallyweir.sinks.protocol.errors import FatalError
-from tallyweir.sinks.seen_ids import bucket_merge
+from tallyweir.sinks.seen_ids import chunk
 from tallyweir.sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for
-from tallyweir.sinks.seen_ids.bucket_merge import BucketMerge, Chunk, first_word
-from tallyweir.sinks.seen_ids.entries import Entries
+from tallyweir.sinks.seen_ids.chunk import BucketMerge, Chunk, Entries, first_word
 from tallyweir.sinks.seen_ids.ordering import U64Array
 
 SEED = 20261123
@@ -53,13 +52,13 @@ def _merged(parts: list[_Rows], *, rate: float = FALSE_POSITIVES) -> list[Chunk]
                 merge.add(_entries(part).sorted())
         chunks = list(merge.chunks())
         assert not list(Path(folder).iterdir())
-        assert {chunk.number for chunk in chunks} <= set(range(merge.count))
+        assert {one.number for one in chunks} <= set(range(merge.count))
         ends = [first_word(n, merge.count) for n in range(merge.count + 1)]
-    for chunk in chunks:
-        begin, end = ends[chunk.number], ends[chunk.number + 1]
+    for one in chunks:
+        begin, end = ends[one.number], ends[one.number + 1]
         assert begin is not None
-        assert (chunk.entries.hi >= begin).all()
-        assert end is None or (chunk.entries.hi < end).all()
+        assert (one.entries.hi >= begin).all()
+        assert end is None or (one.entries.hi < end).all()
     return chunks
 
 
@@ -74,8 +73,8 @@ def test_chunks_hold_what_was_given_in_order_and_do_not_overlap(
 ) -> None:
     """Of an ID that was corrected every entry is kept, the oldest first."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bucket_merge, "CHUNK_IDS", chunk_ids)
-        patch.setattr(bucket_merge, "_SPILLED_ENTRIES", spilled)
+        patch.setattr(chunk, "CHUNK_IDS", chunk_ids)
+        patch.setattr(chunk, "_SPILLED_ENTRIES", spilled)
         chunks = _merged(parts)
     rows = [row for chunk in chunks for row in _rows(chunk.entries)]
     given_rows = [row for part in parts for row in part]
@@ -119,7 +118,7 @@ def test_the_shares_of_chunks_are_one_filter_of_an_eighth_of_the_rate(
     rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A horizon has eight buckets; nothing is ruled out, wherever the range is cut."""
-    monkeypatch.setattr(bucket_merge, "CHUNK_IDS", 1 << 10)
+    monkeypatch.setattr(chunk, "CHUNK_IDS", 1 << 10)
     hi, lo = _random(49_000)
     blocks = -(-blocks_for(50_000, rate / 8) // 64) * 64
     edges = _last_words_of_blocks(blocks)[:: blocks // 1_000][:1_000]

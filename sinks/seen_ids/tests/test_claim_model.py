@@ -19,16 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallyweir.sinks.seen_ids import (
-    bucket_merge,
     catalog_copy,
+    chunk,
     round_claims,
     segment,
     stored_chunks,
 )
-from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy, HeldBatches
 from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass, new_runs
 from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
-from tallyweir.sinks.seen_ids.held_batches import HeldBatches
 from tallyweir.sinks.seen_ids.run import Run
 from tallyweir.sinks.seen_ids.segment import Columns, SegmentView
 from tallyweir.sinks.seen_ids.tests.catalog import (
@@ -316,13 +315,13 @@ def test_claims_equal_a_dictionary_whatever_happens(
     is_idle: bool,  # noqa: FBT001
 ) -> None:
     """No restart, expiry, retry, merge or order of tasks changes an answer."""
-    chunk, parts, shift, look_ups, price = sizes
+    chunk_ids, parts, shift, look_ups, price = sizes
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catalog_copy, "_CHUNK_IDS", chunk)
-        patch.setattr(segment, "_BLOCK_IDS", chunk)
-        patch.setattr(bucket_merge, "CHUNK_IDS", chunk)
-        patch.setattr(bucket_merge, "_SPILLED_ENTRIES", chunk)
-        patch.setattr(stored_chunks, "_FETCHED_IDS", chunk)
+        patch.setattr(catalog_copy, "_CHUNK_IDS", chunk_ids)
+        patch.setattr(segment, "_BLOCK_IDS", chunk_ids)
+        patch.setattr(chunk, "CHUNK_IDS", chunk_ids)
+        patch.setattr(chunk, "_SPILLED_ENTRIES", chunk_ids)
+        patch.setattr(stored_chunks, "_FETCHED_IDS", chunk_ids)
         patch.setattr(stored_chunks, "_LOOK_UPS_MAX", look_ups)
         patch.setattr(stored_chunks, "_FETCH_US", price)
         patch.setattr(round_claims, "_PARTS_MAX", parts)

@@ -18,7 +18,7 @@ from tallyweir.sinks.protocol.errors import (
     TallyweirError,
 )
 from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer
-from tallyweir.sinks.seen_ids.claim_wire import (
+from tallyweir.sinks.seen_ids.claim_server import (
     pack_answer,
     pack_failure,
     pack_question,

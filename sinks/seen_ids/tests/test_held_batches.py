@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
-from tallyweir.sinks.seen_ids.held_batches import HeldBatches
+from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy, HeldBatches
 from tallyweir.sinks.seen_ids.segment import Columns
 from tallyweir.sinks.seen_ids.tests.catalog import AtOnce, MemoryCatalog, Pair, run_of
 

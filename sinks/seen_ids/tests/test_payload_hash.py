@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallyweir.sinks.seen_ids.payload_hash import LONG_PAYLOAD_BYTES, payload_hashes
+from tallyweir.sinks.seen_ids.event_hashes import LONG_PAYLOAD_BYTES, payload_hashes
 
 KEY = bytes(range(16))
 _TAG_BYTES, _TAG_LONG = 2, 0x80
@@ -108,6 +108,6 @@ def test_no_hash_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     """Zero says that no hash was kept, also where the sums happen to be zero."""
     zeros = np.zeros((600, 2), dtype=np.uint64)
     monkeypatch.setattr(
-        "tallyweir.sinks.seen_ids.payload_hash._lane_secrets", lambda _: zeros
+        "tallyweir.sinks.seen_ids.event_hashes._lane_secrets", lambda _: zeros
     )
     assert _hashes([b"a", b""]) == [1, 1]

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallyweir.sinks.seen_ids import place_index
-from tallyweir.sinks.seen_ids.ordering import find_pairs, find_pairs_from
-from tallyweir.sinks.seen_ids.place_index import PlaceIndex
+from tallyweir.sinks.seen_ids import ordering
+from tallyweir.sinks.seen_ids.ordering import PlaceIndex, find_pairs, find_pairs_from
 
 SEED = 20261123
 
@@ -31,7 +30,7 @@ def test_a_place_is_that_of_a_binary_search(
     column = np.array(sorted(words), dtype=np.uint64)
     asked = np.array([*words, *wanted], dtype=np.uint64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place_index, "_CELL_WORDS", cell_words)
+        patch.setattr(ordering, "_CELL_WORDS", cell_words)
         index = PlaceIndex(column)
     places = index.find_places(column, asked)
     assert places.tolist() == np.searchsorted(column, asked).tolist()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tallyweir.sinks.protocol.errors import RetryableError
-from tallyweir.sinks.seen_ids import bucket_merge, stored_chunks
+from tallyweir.sinks.seen_ids import chunk, stored_chunks
 from tallyweir.sinks.seen_ids.catalog_copy import CatalogCopy
 from tallyweir.sinks.seen_ids.ordering import U64Array
 from tallyweir.sinks.seen_ids.tests.catalog import (
@@ -33,7 +33,7 @@ from tallyweir.sinks.seen_ids.tests.merged_catalog import (
 @pytest.fixture
 def catalog(monkeypatch: pytest.MonkeyPatch) -> MemoryCatalog:
     """A bucket of ten batches that was merged, and one of which nothing was."""
-    monkeypatch.setattr(bucket_merge, "CHUNK_IDS", 1 << 10)
+    monkeypatch.setattr(chunk, "CHUNK_IDS", 1 << 10)
     filled = MemoryCatalog()
     for batch, pairs in enumerate(np.split(random_pairs(SEED), BATCHES)):
         run = [(int(hi), int(lo)) for hi, lo in pairs]

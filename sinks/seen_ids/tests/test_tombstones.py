@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tallyweir.sinks.protocol.offsets import TopicPartition
-from tallyweir.sinks.seen_ids.fingerprint import fingerprint
+from tallyweir.sinks.seen_ids.event_hashes import fingerprint
 from tallyweir.sinks.seen_ids.id_hash import fingerprint_of, to_bytes
 from tallyweir.sinks.seen_ids.tombstones import Tombstones
 

@@ -6,7 +6,7 @@ import argparse
 import random
 import sys
 
-from tallyweir.sinks.testing.simulation.runs import run_histories, run_history
+from tallyweir.sinks.testing.simulation.history import run_histories, run_history
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from tallyweir.sinks.protocol.in_doubt import GlobalId
-from tallyweir.sinks.testing.memory_home_state import DatabaseState
+from tallyweir.sinks.testing.memory_home import DatabaseState
 from tallyweir.sinks.testing.planned_batches import (
     HOME,
     RESULTS,

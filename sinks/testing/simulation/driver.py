@@ -8,14 +8,18 @@ from functools import partial
 
 from tallyweir.sinks import faultpoints
 from tallyweir.sinks.faultpoints import FaultPoint
-from tallyweir.sinks.protocol.coordinator import Coordinator, VotedBatch
+from tallyweir.sinks.protocol.coordinator import (
+    Coordinator,
+    StageAhead,
+    VotedBatch,
+    find_basis,
+)
 from tallyweir.sinks.protocol.decisions import check_epoch
 from tallyweir.sinks.protocol.errors import TallyweirError
 from tallyweir.sinks.protocol.identity import Attempt
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.protocol.ports import BatchPlan, RowsRejectedError
 from tallyweir.sinks.protocol.publisher import Publisher
-from tallyweir.sinks.protocol.stage_ahead import StageAhead, find_basis
 from tallyweir.sinks.testing.memory_participant import MemoryParticipant
 from tallyweir.sinks.testing.memory_stage import MemoryStage
 from tallyweir.sinks.testing.planned_batches import plan_batch, plan_upon

@@ -11,8 +11,12 @@ from tallyweir.sinks.protocol.identity import Epoch
 from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
 from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId
 from tallyweir.sinks.protocol.offsets import TopicPartition
-from tallyweir.sinks.testing.memory_home import MemoryDatabase, MemoryHome
-from tallyweir.sinks.testing.memory_home_state import PIPELINE_NUMBER, DatabaseState
+from tallyweir.sinks.testing.memory_home import (
+    PIPELINE_NUMBER,
+    DatabaseState,
+    MemoryDatabase,
+    MemoryHome,
+)
 from tallyweir.sinks.testing.memory_participant import (
     MemoryParticipantDatabase,
     MemoryPreparedBranches,

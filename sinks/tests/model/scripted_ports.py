@@ -22,7 +22,6 @@ from tallyweir.sinks.protocol.errors import (
 from tallyweir.sinks.protocol.identity import Attempt, Epoch
 from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
 from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId, InDoubtFacts
-from tallyweir.sinks.protocol.keyed_votes import KeyedVote
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.protocol.ports import (
     BatchPlan,
@@ -35,7 +34,13 @@ from tallyweir.sinks.protocol.ports import (
     StagedBatch,
     StagedKeys,
 )
-from tallyweir.sinks.protocol.votes import BatchTally, EventCounts, PartitionTally, Vote
+from tallyweir.sinks.protocol.votes import (
+    BatchTally,
+    EventCounts,
+    KeyedVote,
+    PartitionTally,
+    Vote,
+)
 from tallyweir.sinks.tests.model.rules import Rules
 from tallyweir.sinks.tests.model.states import FOREIGN, HOME, Gid, Raised, World
 

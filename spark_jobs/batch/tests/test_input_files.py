@@ -15,8 +15,11 @@ from tallyweir.schemas.contract import Contract, load_contract
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.spark_jobs.batch import text_files
 from tallyweir.spark_jobs.batch.file_chunk import FileRow
-from tallyweir.spark_jobs.batch.file_source import read_rows
-from tallyweir.spark_jobs.batch.input_files import InputFile, read_input_files
+from tallyweir.spark_jobs.batch.file_source import (
+    InputFile,
+    read_input_files,
+    read_rows,
+)
 from tallyweir.spark_jobs.batch.kafka_ranges import parse_ranges
 
 _SCHEMA = {

@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from tallyweir.spark_jobs.batch import line_records
-from tallyweir.spark_jobs.batch.line_records import LineTooLongError, cut_records
+from tallyweir.spark_jobs.batch import text_files
+from tallyweir.spark_jobs.batch.text_files import LineTooLongError, cut_records
 
 
 def cut(content: bytes, *, quoted: bool = True) -> list[tuple[int, bytes]]:
@@ -46,13 +46,13 @@ def test_without_quoting_every_line_is_a_record() -> None:
 def test_a_stray_quote_costs_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the file ends before it is closed, or it goes on for too long."""
     assert cut(b'"a,1\nb,2\n') == [(1, b'"a,1\n'), (2, b"b,2\n")]
-    monkeypatch.setattr(line_records, "RECORD_BYTES_MAX", 10)
+    monkeypatch.setattr(text_files, "RECORD_BYTES_MAX", 10)
     assert cut(b'"a\nbbbb\nccc\n"\n')[:2] == [(1, b'"a\n'), (2, b"bbbb\n")]
 
 
 def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be read into memory whole."""
-    monkeypatch.setattr(line_records, "RECORD_BYTES_MAX", 4)
+    monkeypatch.setattr(text_files, "RECORD_BYTES_MAX", 4)
     with pytest.raises(LineTooLongError) as refusal:
         cut(b"a\nabcdef\n")
     assert refusal.value.line == 2

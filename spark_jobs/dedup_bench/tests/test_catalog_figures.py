@@ -18,8 +18,13 @@ from tallyweir.spark_jobs.dedup_bench.catalog_figures import (
     ask_all,
     disk_bytes,
 )
-from tallyweir.spark_jobs.dedup_bench.ids_driver import IdsDriver, PlannedBatch
-from tallyweir.spark_jobs.dedup_bench.numbered_events import TASKS, ids_of, questions_of
+from tallyweir.spark_jobs.dedup_bench.ids_driver import (
+    TASKS,
+    IdsDriver,
+    PlannedBatch,
+    ids_of,
+    questions_of,
+)
 
 _KNOWN = 10_000
 _BYTES_PER_ID = 32

@@ -6,7 +6,7 @@ import numpy as np
 
 from tallyweir.sinks.seen_ids.round_claims import RoundClaims
 from tallyweir.sinks.seen_ids.tests.catalog import view_of
-from tallyweir.spark_jobs.dedup_bench.numbered_events import (
+from tallyweir.spark_jobs.dedup_bench.ids_driver import (
     EVENT_TIMES,
     TASKS,
     EventTimes,

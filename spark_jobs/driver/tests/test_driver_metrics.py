@@ -8,10 +8,9 @@ import pytest
 
 from tallyweir.sinks.protocol.coordinator import BatchResult
 from tallyweir.sinks.protocol.decisions import PublishOutcome
-from tallyweir.sinks.protocol.distributions import distribution_of
 from tallyweir.sinks.protocol.guarantee import Guarantee
 from tallyweir.sinks.protocol.identity import BatchKey, Epoch, Sequence, SparkBatchId
-from tallyweir.sinks.protocol.measures import Measures
+from tallyweir.sinks.protocol.measures import Measures, distribution_of
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.protocol.ports import BatchPlan
 from tallyweir.sinks.protocol.votes import BatchTally, EventCounts, PartitionTally

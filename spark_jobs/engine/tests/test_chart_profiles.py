@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tallyweir.spark_jobs.engine.profile import NO_PROFILE, PROFILES
+from tallyweir.spark_jobs.engine.driver_settings import NO_PROFILE, PROFILES
 
 _CHART = Path(__file__).parents[3] / "docker" / "kubernetes" / "tallyweir"
 

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from tallyweir.sinks.protocol.errors import ConfigurationError
-from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
-from tallyweir.spark_jobs.engine.profile import NO_PROFILE, PROFILES
+from tallyweir.spark_jobs.engine.driver_settings import (
+    NO_PROFILE,
+    PROFILES,
+    DriverSettings,
+)
 
 _LEAST = {"TALLYWEIR_KAFKA_BOOTSTRAP": "broker:9092"}
 

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tallyweir.spark_jobs.engine.scratch_directory import scratch_directory
+from tallyweir.spark_jobs.engine.spark_session import scratch_directory
 
 _HOLD = """
 import sys
 from pathlib import Path
-from tallyweir.spark_jobs.engine.scratch_directory import scratch_directory
+from tallyweir.spark_jobs.engine.spark_session import scratch_directory
 directory = scratch_directory(Path(sys.argv[1]))
 (directory / "shuffled").write_text("rows")
 print(directory, flush=True)

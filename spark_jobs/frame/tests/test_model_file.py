@@ -10,8 +10,12 @@ from onnx import TensorProto
 
 from tallyweir.schemas.pipeline import PipelineError, Prediction
 from tallyweir.sinks.protocol.errors import ConfigurationError
-from tallyweir.spark_jobs.frame.model_file import Model, loaded_once, read_model
-from tallyweir.spark_jobs.frame.predictor import predict_each
+from tallyweir.spark_jobs.frame.predictor import (
+    Model,
+    loaded_once,
+    predict_each,
+    read_model,
+)
 from tallyweir.spark_jobs.frame.tests.small_models import write_choosing, write_doubling
 
 _PREDICTION = Prediction(

@@ -15,7 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallyweir.spark_jobs.frame.time_slices import SLICE, TimeSlices, cut_into_slices
+from tallyweir.spark_jobs.frame.enrichment_join import (
+    SLICE,
+    TimeSlices,
+    cut_into_slices,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -91,7 +95,7 @@ def test_many_ranges_of_a_key_are_not_in_one_slice() -> None:
 _PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession, functions as F
-from tallyweir.spark_jobs.frame.time_slices import TimeSlices
+from tallyweir.spark_jobs.frame.enrichment_join import TimeSlices
 
 local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 spark = SparkSession.builder.master("local[1]").config(map=local).getOrCreate()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tallyweir.schemas.pipeline import Join, JoinSide, Unmatched, Within
 from tallyweir.sinks.postgres.server.instants import to_datetime
 from tallyweir.spark_jobs.keyed.joined_events import as_stateful
-from tallyweir.spark_jobs.keyed.key_events import JsonText
+from tallyweir.spark_jobs.keyed.key_task import JsonText
 from tallyweir.spark_jobs.keyed.state_handles import KeyState, StateVersion
 from tallyweir.spark_jobs.keyed.tests.test_state_handles import _Table
 from tallyweir.spark_jobs.keyed.timer_handles import KeyTimers

@@ -12,7 +12,7 @@ from tallyweir.sinks.postgres.tables.table_definition import TableDefinition
 from tallyweir.sinks.protocol.batch_run import BatchRun, RunInput
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.spark_jobs.notebook import open_slice
-from tallyweir.spark_jobs.notebook.manifest import (
+from tallyweir.spark_jobs.notebook.captured_slice import (
     MANIFEST,
     CapturedLookup,
     CapturedRange,

@@ -11,7 +11,7 @@ from tallyweir.sinks.postgres.audit.why.slice_results import (
     TableRows,
 )
 from tallyweir.sinks.protocol.offsets import TopicPartition
-from tallyweir.spark_jobs.notebook.compared_results import Comparison
+from tallyweir.spark_jobs.notebook.dry_publish import Comparison
 
 _KEY = ("kafka_topic", "kafka_partition", "kafka_offset")
 _PLACE = TopicPartition("t", 0)

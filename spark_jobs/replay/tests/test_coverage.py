@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallyweir.sinks.postgres.audit.replay.replay_ledger import (
+from tallyweir.sinks.postgres.audit.replay.replay_committed import (
     RecordedBatch,
     RecordedPipeline,
     RecordedVersion,

@@ -12,7 +12,7 @@ from tallyweir.sinks.seen_ids.claim import RowClass
 from tallyweir.sinks.seen_ids.claim_holder import RoundTerms
 from tallyweir.sinks.seen_ids.segment import Columns, SegmentView
 from tallyweir.sinks.seen_ids.tests.catalog import candidates_of, run_of, view_of
-from tallyweir.spark_jobs.replay.recorded_claims import RecordedClaims
+from tallyweir.spark_jobs.replay.replayed_ids import RecordedClaims
 
 _TERMS = RoundTerms(through_sequence=4, live_from_bucket=0, corrects=False)
 _ID, _OTHER, _KNOWN = (5, 1), (9, 1), (7, 1)

@@ -16,18 +16,17 @@ from tallyweir.schemas.pipeline import (
     Window,
 )
 from tallyweir.schemas.pipeline.events.enrichment import names_in_ledger
-from tallyweir.sinks.postgres.audit.replay.replay_ledger import RecordedErasure
+from tallyweir.sinks.postgres.audit.replay.replay_committed import RecordedErasure
 from tallyweir.sinks.postgres.audit.replay.replay_parts import parts_of
 from tallyweir.sinks.postgres.audit.replay.replay_rows import Values
 from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.output import ReplayPart
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
 from tallyweir.sinks.postgres.outputs.window_aggregates import (
     AggregateFunction as Computed,
 )
 from tallyweir.sinks.postgres.outputs.window_aggregates import WindowAggregate
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy, fixed_windows
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.postgres.server.columns import Column
 from tallyweir.spark_jobs.replay.undetermined import Undetermined

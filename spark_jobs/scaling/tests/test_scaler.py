@@ -12,10 +12,14 @@ from structlog.testing import capture_logs
 
 from tallyweir.sinks.postgres.ledger.scaling_record import LastDecided, ScalingRecord
 from tallyweir.sinks.protocol.errors import RetryableError
-from tallyweir.sinks.protocol.hot_keys import HotKeys
 from tallyweir.sinks.protocol.identity import Epoch
 from tallyweir.sinks.protocol.in_doubt import EpochClaim
-from tallyweir.sinks.protocol.measures import NOTHING_MEASURED, Measures, StepMeasure
+from tallyweir.sinks.protocol.measures import (
+    NOTHING_MEASURED,
+    HotKeys,
+    Measures,
+    StepMeasure,
+)
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.scaling.bounds import NOT_SCALED, Bounds, Range
 from tallyweir.sinks.scaling.decision import RAISE_PAUSE_S, Because, ScalingDecision

@@ -8,7 +8,7 @@ import pytest
 
 from tallyweir.sinks.protocol.errors import RetryableError
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
-from tallyweir.spark_jobs.source.offset_log import read_planned_ranges
+from tallyweir.spark_jobs.source.kafka_source import read_planned_ranges
 
 _META = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 

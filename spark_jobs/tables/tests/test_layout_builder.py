@@ -32,9 +32,9 @@ from tallyweir.schemas.pipeline import (
     Source,
     Window,
 )
-from tallyweir.schemas.pipeline.outputs.window_kinds import Fixed
+from tallyweir.schemas.pipeline.outputs.window import Fixed
 from tallyweir.sinks.postgres.outputs.append_table import AppendTable
-from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_columns import fixed_windows
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.spark_jobs.source.event_columns import argument_column

@@ -11,7 +11,7 @@ from tallyweir.schemas.pipeline.definition_json import (
     definition_hash,
     pipeline_definition_json,
 )
-from tallyweir.sinks.postgres.steering.renamed_definitions import renamed
+from tallyweir.sinks.postgres.steering.forked_rows import renamed
 from tallyweir.spark_jobs.tables.shadowed_pipeline import shadowed
 
 _PIPELINE = Pipeline(

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tallyweir.sinks.protocol.ages import quantile_s
+from tallyweir.sinks.protocol.measures import age_quantile_s
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from tallyweir.spark_jobs.task.event_ages import ages_of
+from tallyweir.spark_jobs.task.task_measures import ages_of
 
 _PLANNED = datetime(2026, 3, 1, tzinfo=UTC)
 _PLANNED_US = int(_PLANNED.timestamp()) * 1_000_000
@@ -43,8 +43,8 @@ def test_only_what_is_committed_is_counted() -> None:
     )
     ages = ages_of(events, _PLANNED_US)
     assert sum(ages.values()) == 2
-    assert quantile_s(ages, 0.5) == pytest.approx(2.0, rel=0.05)
-    assert quantile_s(ages, 1.0) == pytest.approx(4.0, rel=0.05)
+    assert age_quantile_s(ages, 0.5) == pytest.approx(2.0, rel=0.05)
+    assert age_quantile_s(ages, 1.0) == pytest.approx(4.0, rel=0.05)
 
 
 def test_a_task_without_committed_events_has_no_ages() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tallyweir.sinks.seen_ids.fingerprint import fingerprint
+from tallyweir.sinks.seen_ids.event_hashes import fingerprint
 from tallyweir.sinks.seen_ids.id_hash import fingerprint_of
 from tallyweir.sinks.seen_ids.tombstones import Tombstones
 from tallyweir.spark_jobs.source import event_columns as named

@@ -12,12 +12,11 @@ from tallyweir.sinks.postgres.outputs.append_table import AppendTable
 from tallyweir.sinks.postgres.outputs.key_text import KEY_BYTES_MAX, format_key
 from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
 from tallyweir.sinks.postgres.outputs.output import Output
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy, fixed_windows
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.postgres.server.columns import Column
 from tallyweir.spark_jobs.source.event_columns import FILTERED_BY, wanted_column
-from tallyweir.spark_jobs.task.output_bounds import find_long_keys, find_nested_zeros
+from tallyweir.spark_jobs.task.postgres_values import find_long_keys, find_nested_zeros
 
 _NAME = Column(name="name", postgres_type="text")
 _RAW = Column(name="raw", postgres_type="bytea")

@@ -18,10 +18,10 @@ from pyspark.sql.types import (
 )
 
 from tallyweir.schemas.pipeline import PipelineError, Reported
-from tallyweir.sinks.protocol.distributions import distribution_of
 from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.measures import distribution_of
 from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from tallyweir.spark_jobs.task.reported_columns import check_reported, figures_of
+from tallyweir.spark_jobs.task.task_measures import check_reported, figures_of
 
 
 def _events(column: pa.Array, classes: list[EventClass]) -> ClassifiedEvents:

@@ -15,15 +15,17 @@ from hypothesis import strategies as st
 from tallyweir.schemas.pipeline.redaction import find_redaction
 from tallyweir.sinks.protocol.samples import StepSample
 from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from tallyweir.spark_jobs.task.sampled_values import (
+from tallyweir.spark_jobs.task.sampling import (
     ROW_CHARS_MAX,
     VALUE_CHARS_MAX,
     fit,
     json_text,
+    sample_events,
+    sample_staged,
+    sampling_of,
     scalar_text,
     value_text,
 )
-from tallyweir.spark_jobs.task.sampling import sample_events, sample_staged, sampling_of
 from tallyweir.spark_jobs.task.tests import sampled_people as people
 
 

@@ -8,12 +8,11 @@ import pyarrow as pa
 
 from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy, fixed_windows
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.postgres.server.columns import Column
-from tallyweir.sinks.protocol.hot_keys import HotKeys
-from tallyweir.spark_jobs.task.staged_hot_keys import find_hot_keys, hide_keys
+from tallyweir.sinks.protocol.measures import HotKeys
+from tallyweir.spark_jobs.task.task_measures import find_hot_keys, hide_keys
 
 _ORIGIN = Column(name="origin", postgres_type="text")
 _WINDOWS = WindowTable(

@@ -20,17 +20,15 @@ from tallyweir.sinks.postgres.outputs.window_aggregates import (
     AggregateFunction,
     WindowAggregate,
 )
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import fixed_windows
+from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy, fixed_windows
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.votes import OutputTally
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from tallyweir.spark_jobs.task.even_spread import spread_evenly
-from tallyweir.spark_jobs.task.staged_rows import StagedRows
+from tallyweir.spark_jobs.task.staged_rows import StagedRows, spread_evenly
 
 _EVENTS = 500
 _KEYS = 40

@@ -16,16 +16,16 @@ from tallyweir.schemas.contract import Contract, load_contract
 from tallyweir.schemas.event_contracts import EventContract, EventContracts
 from tallyweir.schemas.pipeline.checks.durations import in_microseconds
 from tallyweir.sinks.postgres.outputs.append_table import AppendTable
-from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.outputs.window_kinds import (
+from tallyweir.sinks.postgres.outputs.window_columns import (
     UTC_ZONE,
     AlignedWindows,
+    LatePolicy,
     fixed_windows,
 )
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import Column
 from tallyweir.sinks.postgres.server.instants import to_datetime
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.durations import DURATION_MAX
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.ports import RejectedBucket, RoomlessRow

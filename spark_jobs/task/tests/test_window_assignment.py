@@ -12,7 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallyweir.sinks.postgres.outputs.window_kinds import AlignedWindows, SessionWindows
+from tallyweir.sinks.postgres.outputs.window_columns import (
+    AlignedWindows,
+    SessionWindows,
+)
 from tallyweir.spark_jobs.task.windows.window_assignment import (
     assign_windows,
     join_sessions,

@@ -1,4 +1,10 @@
-"""A task's share of the windows: mergeable partials per window and group."""
+"""A task's share of the windows: mergeable partials per window and group.
+
+Arrow's minimum and maximum ignore NaN among other numbers. Postgres, which merges them,
+takes NaN for the greatest number. So a window's result would depend on which values
+came to a task together. With whole numbers in the order of floats in Postgres, Arrow
+and Postgres agree.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tallyweir.sinks.postgres.outputs.sketches import (
+    DistinctSketch,
+    PercentileSketch,
+    sketch_of,
+)
 from tallyweir.sinks.postgres.outputs.window_aggregates import (
+    SQUARES_MIN,
+    VALUE_MAX,
+    VALUE_MIN,
     AggregateFunction,
     Partial,
     WindowAggregate,
@@ -21,21 +35,10 @@ from tallyweir.sinks.postgres.outputs.window_columns import (
     WINDOW_START,
     LatePolicy,
 )
-from tallyweir.sinks.postgres.outputs.window_moments import (
-    SQUARES_MIN,
-    VALUE_MAX,
-    VALUE_MIN,
-)
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.event_columns import argument_column
-from tallyweir.spark_jobs.task.windows.ordered_floats import from_ordered, to_ordered
 from tallyweir.spark_jobs.task.windows.window_assignment import Assigned, join_sessions
-from tallyweir.spark_jobs.task.windows.window_sketches import (
-    collecting,
-    sketch_groups,
-    sketchable,
-)
 
 I64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -318,3 +321,85 @@ def _summable(sums: pa.ChunkedArray) -> pa.ChunkedArray:
     sums = pc.if_else(pc.less(size, _SUM_MIN), 0.0, sums)
     infinite = pc.if_else(pc.less(sums, 0.0), -np.inf, np.inf)
     return pc.if_else(pc.greater(size, _SUM_MAX), infinite, sums)
+
+
+def collecting(aggregate: WindowAggregate) -> str:
+    """Name the Arrow aggregation that collects a group's values for its sketch."""
+    return "distinct" if isinstance(sketch_of(aggregate), DistinctSketch) else "list"
+
+
+def sketchable(
+    aggregate: WindowAggregate, argument: pa.ChunkedArray
+) -> pa.ChunkedArray:
+    """Convert values to a type that the sketch takes.
+
+    For a sketch that counts distinct values, everything that is a whole number becomes
+    64 bits, so that a contract may widen its field. Decimals become text without
+    trailing zeros.
+    """
+    kind = argument.type
+    if isinstance(sketch_of(aggregate), PercentileSketch) or pa.types.is_floating(kind):
+        return argument.cast(pa.float64(), safe=False)
+    if pa.types.is_decimal(kind):
+        texts = [
+            None if value is None else str(value.normalize())
+            for value in argument.to_pylist()
+        ]
+        return pa.chunked_array([pa.array(texts, pa.string())])
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return argument
+    if pa.types.is_date32(kind):
+        argument = argument.cast(pa.int32())
+    return argument.cast(pa.int64())
+
+
+def sketch_groups(
+    aggregate: WindowAggregate, groups: pa.ChunkedArray
+) -> tuple[pa.Array, pa.Array]:
+    """Return the sketch and the estimate of each group; null without values."""
+    sketch = sketch_of(aggregate)
+    sketches: list[bytes | None] = []
+    for group in groups.combine_chunks():
+        values = pc.drop_null(group.values)
+        if not len(values):
+            sketches.append(None)
+        elif isinstance(sketch, PercentileSketch):
+            sketches.append(sketch.build(values.to_numpy(zero_copy_only=False)))
+        else:
+            sketches.append(sketch.build(values.to_pylist()))
+    estimates = [None if one is None else sketch.ask(one) for one in sketches]
+    _, estimate = aggregate.partials
+    is_count = estimate.column.postgres_type == "bigint"
+    return (
+        pa.array(sketches, pa.binary()),
+        pa.array(estimates, pa.int64() if is_count else pa.float64()),
+    )
+
+
+_SIGN_BIT = 63
+_ALL_BUT_THE_SIGN = np.int64(2**63 - 1)
+
+
+def to_ordered(values: pa.ChunkedArray) -> pa.Array:
+    """Return whole numbers in the order of some floats; null stays null.
+
+    Every NaN is the same, and greater than infinity; negative zero is zero.
+    """
+    # Adding zero makes negative zero positive, and changes nothing else.
+    floats = np.asarray(values.cast(pa.float64()).fill_null(0.0)) + 0.0
+    floats[np.isnan(floats)] = np.nan
+    mask = np.asarray(values.is_null())
+    return pa.array(_mirrored(floats.view(np.int64)), mask=mask)
+
+
+def from_ordered(ordered: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """Return the floats, of a given type, that ``to_ordered`` has converted."""
+    bits = _mirrored(np.asarray(ordered.fill_null(0)))
+    floats = pa.array(bits.view(np.float64), mask=np.asarray(ordered.is_null()))
+    return floats.cast(kind)
+
+
+def _mirrored(bits: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Reverse the order of negative numbers; doing it twice changes nothing."""
+    mirrored: npt.NDArray[np.int64] = bits ^ ((bits >> _SIGN_BIT) & _ALL_BUT_THE_SIGN)
+    return mirrored

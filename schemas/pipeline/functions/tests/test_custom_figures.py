@@ -7,8 +7,8 @@ import math
 import pytest
 
 from tallyweir.schemas.pipeline import count, observe
-from tallyweir.schemas.pipeline.functions.custom_figures import CustomFigures
-from tallyweir.sinks.protocol.distributions import distribution_of
+from tallyweir.schemas.pipeline.functions.user_code import CustomFigures
+from tallyweir.sinks.protocol.measures import distribution_of
 
 
 def test_what_is_reported_adds_up() -> None:

@@ -15,7 +15,7 @@ from tallyweir.schemas.pipeline import (
     Window,
     load_pipeline,
 )
-from tallyweir.schemas.pipeline.outputs.window_kinds import WindowKind
+from tallyweir.schemas.pipeline.outputs.window import WindowKind
 
 _FILE = """\
 pipeline: p

@@ -16,7 +16,7 @@ from tallyweir.schemas.pipeline import (
     load_pipeline,
     pipeline_definition_json,
 )
-from tallyweir.schemas.pipeline.outputs.window_panes import EarlyPanes
+from tallyweir.schemas.pipeline.outputs.window import EarlyPanes
 
 _FILE = """\
 pipeline: p

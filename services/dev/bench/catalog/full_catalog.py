@@ -30,7 +30,7 @@ from typing import Any
 
 import psutil
 
-from tallyweir.services.dev.bench.catalog.id_batches import BATCH, IDS_PIPELINE
+from tallyweir.services.dev.bench.catalog.dedup import BATCH, IDS_PIPELINE
 from tallyweir.services.dev.bench.catalog.lent_ids import (
     count_lent,
     lend,
@@ -38,7 +38,6 @@ from tallyweir.services.dev.bench.catalog.lent_ids import (
     read_buckets,
     take_back,
 )
-from tallyweir.services.dev.bench.world.bench_program import run_program
 from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
@@ -46,28 +45,31 @@ from tallyweir.services.dev.bench.world.bench_world import (
     TOPIC,
     BenchPipeline,
     bench_servers,
+    check_room,
     drop_table,
+    free_bytes,
     produce_rounds,
+    run_program,
     run_timeout_s,
     settle_catalog,
     varied,
 )
-from tallyweir.services.dev.bench.world.disk_room import check_room, free_bytes
 from tallyweir.services.dev.bench.world.driver_run import (
+    Rates,
     await_claim,
     await_events,
-    running_driver,
-)
-from tallyweir.services.dev.bench.world.measured_processes import Resident, memory_of
-from tallyweir.services.dev.bench.world.rates import (
-    Rates,
     check_rows,
     check_verified,
     rates_of,
+    running_driver,
     warm_up,
     wrong_result,
 )
-from tallyweir.services.dev.bench.world.server_bytes import read_catalog_bytes
+from tallyweir.services.dev.bench.world.resource_readings import (
+    Resident,
+    memory_of,
+    read_catalog_bytes,
+)
 from tallyweir.services.kafka.topics import ensure_topic
 from tallyweir.services.local.datasets.page_views import FIRST_VIEW_MICROS
 from tallyweir.services.local.embedded.state_directory import (

@@ -18,7 +18,7 @@ from pathlib import Path
 import psycopg
 from psycopg.rows import TupleRow
 
-from tallyweir.services.dev.bench.world.rates import wrong_result
+from tallyweir.services.dev.bench.world.driver_run import wrong_result
 from tallyweir.sinks.postgres.catalog.catalog_merge import (
     merge_next_bucket,
     read_mergeable,

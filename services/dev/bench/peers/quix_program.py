@@ -1,6 +1,6 @@
 """The peer of the throughput benchmark that runs on Quix Streams' PostgreSQL sink.
 
-``tallyweir.services.dev.bench.peers.quix_peer`` starts this program in an environment
+``tallyweir.services.dev.bench.peers.peer_runs`` starts this program in an environment
 of its own. The program runs a process for each core, all in one consumer group. Each
 process is set up as the documentation of Quix Streams says: at least once, no metadata
 columns, and a checkpoint every ``_EVENTS_PER_CHECKPOINT`` events, or soon after the

@@ -28,7 +28,6 @@ from typing import Any
 import psutil
 import psycopg
 
-from tallyweir.services.dev.bench.soak.row_parts import RowParts
 from tallyweir.services.dev.bench.soak.soak_figures import (
     WITHIN,
     Sample,
@@ -41,6 +40,7 @@ from tallyweir.services.dev.bench.soak.soak_figures import (
 from tallyweir.services.dev.bench.soak.soak_world import (
     HORIZON_S,
     ROWS_PER_PART,
+    RowParts,
     RunningLoad,
     Sent,
     SoakTopic,
@@ -51,20 +51,24 @@ from tallyweir.services.dev.bench.world.bench_world import (
     PAGE_VIEWS,
     BenchPipeline,
     bench_servers,
+    check_room,
+    free_bytes,
     incomplete_run,
     varied,
 )
-from tallyweir.services.dev.bench.world.disk_room import check_room, free_bytes
-from tallyweir.services.dev.bench.world.driver_phases import read_phases
-from tallyweir.services.dev.bench.world.driver_run import read_batches, running_driver
-from tallyweir.services.dev.bench.world.measured_processes import memory_of
-from tallyweir.services.dev.bench.world.rates import (
+from tallyweir.services.dev.bench.world.driver_run import (
     check_rows,
     check_verified,
+    read_batches,
+    running_driver,
     wrong_result,
 )
-from tallyweir.services.dev.bench.world.server_bytes import read_catalog_bytes
-from tallyweir.services.local.embedded.daemon import free_port
+from tallyweir.services.dev.bench.world.resource_readings import (
+    memory_of,
+    read_catalog_bytes,
+    read_phases,
+)
+from tallyweir.services.local.embedded.embedded_server import free_port
 from tallyweir.services.local.embedded.state_directory import state_directory
 from tallyweir.services.process.driver_process import DriverProcess
 from tallyweir.services.process.endpoints import Endpoints

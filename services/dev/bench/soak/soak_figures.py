@@ -9,10 +9,10 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from tallyweir.services.dev.bench.soak.view_blocks import STEP_MICROS
+from tallyweir.services.dev.bench.soak.soak_load import STEP_MICROS
 from tallyweir.services.dev.bench.world.bench_world import incomplete_run
-from tallyweir.services.dev.bench.world.driver_phases import Phases
 from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
+from tallyweir.services.dev.bench.world.resource_readings import Phases
 from tallyweir.services.local.datasets.page_views import FIRST_VIEW_MICROS
 from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
 from tallyweir.sinks.seen_ids.bloom_filter import bits_per_id, rate_of_one

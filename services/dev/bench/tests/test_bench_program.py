@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tallyweir.services.dev.bench.world.bench_program import run_program
+from tallyweir.services.dev.bench.world.bench_world import run_program
 from tallyweir.sinks.protocol.errors import FatalError
 
 _ECHO = "import sys; print('a word'); print(sys.stdin.read())"

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tallyweir.services.dev.bench.cost import Spent, cost_between
-from tallyweir.services.dev.bench.world.driver_phases import (
+from tallyweir.services.dev.bench.world.resource_readings import (
     Phases,
     parse_phases,
     phases_between,

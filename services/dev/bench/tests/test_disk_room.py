@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tallyweir.services.dev.bench.soak.soak_world import ROWS_PER_PART, needs_of
-from tallyweir.services.dev.bench.world.disk_room import check_room
+from tallyweir.services.dev.bench.world.bench_world import check_room
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _GIB = 1 << 30

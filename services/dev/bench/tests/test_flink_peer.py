@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tallyweir.services.dev.bench.peers import flink_peer
+from tallyweir.services.dev.bench.peers import peer_runs
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
@@ -22,9 +22,9 @@ def test_a_java_without_a_compiler_is_told(
 ) -> None:
     """The bundled Java is one of them."""
     java = _java_with(r"java.base@21\njava.compiler@21\n", tmp_path)
-    monkeypatch.setattr(flink_peer, "find_java", lambda: java)
+    monkeypatch.setattr(peer_runs, "find_java", lambda: java)
     with pytest.raises(ConfigurationError, match="JAVA_COMPILER_MISSING"):
-        flink_peer.check_java_compiler()
+        peer_runs.check_java_compiler()
 
 
 def test_a_java_with_a_compiler_will_do(
@@ -32,5 +32,5 @@ def test_a_java_with_a_compiler_will_do(
 ) -> None:
     """A whole JDK has it."""
     java = _java_with(r"java.base@17\njdk.compiler@17\n", tmp_path)
-    monkeypatch.setattr(flink_peer, "find_java", lambda: java)
-    flink_peer.check_java_compiler()
+    monkeypatch.setattr(peer_runs, "find_java", lambda: java)
+    peer_runs.check_java_compiler()

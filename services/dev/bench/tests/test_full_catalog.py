@@ -16,8 +16,8 @@ from tallyweir.services.dev.bench.catalog.full_catalog import (
     fill_times,
     tables,
 )
-from tallyweir.services.dev.bench.world.measured_processes import Resident
-from tallyweir.services.dev.bench.world.rates import Rates
+from tallyweir.services.dev.bench.world.driver_run import Rates
+from tallyweir.services.dev.bench.world.resource_readings import Resident
 from tallyweir.services.local.datasets.page_views import (
     EVENTS_PER_SECOND,
     FIRST_VIEW_MICROS,

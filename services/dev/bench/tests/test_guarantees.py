@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tallyweir.services.dev.bench.guarantees import figures_of
-from tallyweir.services.dev.bench.world.rates import Rates
+from tallyweir.services.dev.bench.world.driver_run import Rates
 
 _TURNS = [
     {

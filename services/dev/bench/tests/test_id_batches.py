@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tallyweir.services.dev.bench.catalog.id_batches import (
+from tallyweir.services.dev.bench.catalog.dedup import (
     BATCH,
     batch_numbers,
     draw_batches,

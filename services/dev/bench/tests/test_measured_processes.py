@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tallyweir.services.dev.bench.world.measured_processes import Resident, parse_rollup
+from tallyweir.services.dev.bench.world.resource_readings import Resident, parse_rollup
 
 _ROLLUP = """\
 55b52ebac000-7fffedb37000 ---p 00000000 00:00 0                          [rollup]

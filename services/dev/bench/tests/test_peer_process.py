@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tallyweir.services.dev.bench.peers.peer_process import (
+from tallyweir.services.dev.bench.peers.peer_runs import (
     jdbc_url,
     login_environment,
     run_peer_process,

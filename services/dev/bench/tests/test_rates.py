@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
-from tallyweir.services.dev.bench.world.rates import rates_of
+from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch, rates_of
 
 
 def _batches(*reads_and_ends: tuple[int, float]) -> list[MeasuredBatch]:

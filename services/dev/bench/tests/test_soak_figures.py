@@ -16,8 +16,8 @@ from tallyweir.services.dev.bench.soak.soak_figures import (
     rate_while_loaded,
     spans_of,
 )
-from tallyweir.services.dev.bench.world.driver_phases import Phases
 from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
+from tallyweir.services.dev.bench.world.resource_readings import Phases
 from tallyweir.services.local.datasets.page_views import (
     EVENTS_PER_SECOND,
     FIRST_VIEW_MICROS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tallyweir.services.dev.bench.world.spark_event_log import sum_shuffled_bytes
+from tallyweir.services.dev.bench.world.resource_readings import sum_shuffled_bytes
 
 
 def test_shuffled_bytes_are_what_all_tasks_wrote() -> None:

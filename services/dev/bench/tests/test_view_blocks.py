@@ -7,7 +7,7 @@ import pytest
 
 from tallyweir.schemas.codec import decode
 from tallyweir.schemas.contract import load_contract
-from tallyweir.services.dev.bench.soak.view_blocks import BLOCK, ViewBlocks
+from tallyweir.services.dev.bench.soak.soak_load import BLOCK, ViewBlocks
 from tallyweir.services.local.datasets.page_views import read_page_views
 
 KNOWN = {contract.schema_id: contract for contract in [load_contract("page_view.v1")]}

@@ -1,8 +1,10 @@
-"""The benchmark's own broker and database, and the events in them."""
+"""The benchmarks' own servers, events and programs, and the disk space for them."""
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +23,7 @@ from tallyweir.services.local.embedded.state_directory import exclusive, state_d
 from tallyweir.services.process.endpoints import Endpoints
 from tallyweir.services.produce.producer import EventProducer
 from tallyweir.sinks.postgres.server.connection import connect
-from tallyweir.sinks.protocol.errors import FatalError
+from tallyweir.sinks.protocol.errors import ConfigurationError, FatalError
 
 TOPIC = "bench-page-views"
 TABLE = "bench_page_views"
@@ -284,3 +286,89 @@ def produce_page_views(  # noqa: PLR0913 - as above
         producer.send(topic, key=key, payload=payload)
     producer.flush()
     return len(distinct)
+
+
+_GIB = 1 << 30
+
+
+def free_bytes(directory: Path) -> int:
+    """Return the free bytes of a directory's disk."""
+    return shutil.disk_usage(directory).free
+
+
+def check_room(free: int, needs: Mapping[str, int], *, fix: str) -> None:
+    """Refuse a run whose data does not fit on the disk.
+
+    Args:
+        free: Bytes that are free.
+        needs: Bytes that the run needs, by purpose.
+        fix: Tells the operator how to need less.
+
+    Raises:
+        ConfigurationError: ``BENCH_ROOM``.
+    """
+    needed = sum(needs.values())
+    if needed <= free:
+        return
+    parts = ", ".join(f"{_in_gib(size)} for {name}" for name, size in needs.items())
+    raise ConfigurationError(
+        "BENCH_ROOM",
+        saw=f"{_in_gib(free)} of the disk are free; the run needs {_in_gib(needed)}: "
+        f"{parts}.",
+        why="A full disk would stop the run halfway, and everything else that uses "
+        "the disk.",
+        fix=fix,
+    )
+
+
+def _in_gib(size: int) -> str:
+    return f"{size / _GIB:.1f} GiB"
+
+
+_COMPLAINT_LENGTH = 2_000
+
+
+def run_program(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    timeout_s: float,
+    task: Mapping[str, object] | None = None,
+) -> list[str]:
+    """Run a program to its end; return the lines that it prints.
+
+    Args:
+        command: The program and its arguments.
+        environment: The program's whole environment.
+        timeout_s: How long the program may take.
+        task: Written to the program's standard input, as JSON.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: the program failed, or took too long.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            input=json.dumps(task),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise incomplete_run(
+            f"{_name(command)} did not end in {late.timeout:.0f} s.",
+            fix="Measure fewer events, or on a quieter machine.",
+        ) from late
+    if done.returncode:
+        complaint = done.stderr[-_COMPLAINT_LENGTH:]
+        raise incomplete_run(
+            f"{_name(command)} ended with code {done.returncode}: {complaint}",
+            fix="Correct the error that it reports.",
+        )
+    return done.stdout.splitlines()
+
+
+def _name(command: Sequence[str]) -> str:
+    return " ".join(command)[:200]

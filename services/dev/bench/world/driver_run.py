@@ -1,19 +1,29 @@
-"""Runs a driver under measurement, and reads its batches from the ledger."""
+"""Runs a driver under measurement: its batches, its rates, and whether it is right."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
 import psycopg
 
-from tallyweir.services.dev.bench.world.bench_world import BenchPipeline, incomplete_run
+from tallyweir.services.dev.bench.world.bench_world import (
+    PAGE_VIEWS,
+    TOPIC,
+    BenchPipeline,
+    count_rows,
+    drop_table,
+    incomplete_run,
+    run_timeout_s,
+    varied,
+)
 from tallyweir.services.process.driver_process import DriverProcess
 from tallyweir.services.process.endpoints import Endpoints, child_environment
+from tallyweir.sinks.postgres.audit import verify
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
 from tallyweir.sinks.protocol.errors import FatalError
@@ -152,3 +162,148 @@ def read_batches(dsn: str, pipeline: BenchPipeline) -> list[MeasuredBatch]:
         )
         for planned_at, published_at, read in rows
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Events per second with a cold JVM and with a warm one."""
+
+    cold: float
+    warm: float
+
+    def figures(self) -> dict[str, object]:
+        """Return both rates, rounded."""
+        return {
+            "events_per_second": round(self.warm),
+            "cold_events_per_second": round(self.cold),
+        }
+
+    def beside(self, peer: Rates, name: str) -> dict[str, object]:
+        """Return these figures and the peer's, with their ratios."""
+        return {
+            **self.figures(),
+            "peer": name,
+            "peer_events_per_second": round(peer.warm),
+            "peer_cold_events_per_second": round(peer.cold),
+            "ratio": round(self.warm / peer.warm, 2),
+            "cold_ratio": round(self.cold / peer.cold, 2),
+        }
+
+    def __str__(self) -> str:
+        return f"cold {self.cold:,.0f}, warm {self.warm:,.0f} events/s"
+
+
+def rates_of(
+    batches: Sequence[MeasuredBatch], events: int, *, rounds: int = 2
+) -> Rates:
+    """Compute the rates of the first round of ``events`` and of the last.
+
+    The cold rate begins with the planning of the first batch. The warm rate covers the
+    batches that lie wholly in the last round, from the end of the batch before them.
+    """
+    assert rounds > 1, "a warm round comes after a cold one"
+    first_warm = _batches_until(batches, (rounds - 1) * events)
+    cold = batches[: _batches_until(batches, events)]
+    warm = batches[first_warm:]
+    assert cold, "the first round was measured"
+    assert warm, "the last round was measured"
+    cold_seconds = cold[-1].published_at - cold[0].planned_at
+    warm_seconds = warm[-1].published_at - batches[first_warm - 1].published_at
+    return Rates(
+        cold=sum(batch.read for batch in cold) / cold_seconds,
+        warm=sum(batch.read for batch in warm) / warm_seconds,
+    )
+
+
+def _batches_until(batches: Sequence[MeasuredBatch], events: int) -> int:
+    """Count the batches that contain the first ``events``."""
+    done = 0
+    for number, batch in enumerate(batches):
+        if done >= events:
+            return number
+        done += batch.read
+    return len(batches)
+
+
+def measure_driver(
+    endpoints: Endpoints, pipeline: BenchPipeline, *, events: int, rounds: int = 2
+) -> Rates:
+    """Run a driver over the topic's rounds of ``events`` each.
+
+    Raises:
+        FatalError: The run did not end.
+    """
+    total = rounds * events
+    with running_driver(endpoints, pipeline) as driver:
+        batches = await_events(
+            driver,
+            endpoints.home_dsn,
+            pipeline,
+            events=total,
+            timeout_s=run_timeout_s(total),
+        )
+    return rates_of(batches, events, rounds=rounds)
+
+
+def warm_up(
+    endpoints: Endpoints,
+    *,
+    events: int,
+    say: Callable[[str], None],
+    topic: str = TOPIC,
+) -> None:
+    """Run a driver over a topic's events once, unmeasured, and drop its table.
+
+    Servers and system do some work only once, and it would count against the first
+    run that is measured, which is Tallyweir's. The broker's JVM compiles code, Postgres
+    fills each new file of its log with zeros before it writes into it, and the system
+    is slow to provide memory that was not used before. The warm-up does not warm a
+    driver, because each run starts a driver process of its own.
+
+    Raises:
+        FatalError: The run did not end.
+    """
+    say("warming up broker and database")
+    rehearsal = varied(PAGE_VIEWS, "rehearsal", topic=topic)
+    with running_driver(endpoints, rehearsal) as driver:
+        await_events(
+            driver,
+            endpoints.home_dsn,
+            rehearsal,
+            events=events,
+            timeout_s=run_timeout_s(events),
+        )
+    drop_table(endpoints.home_dsn, rehearsal.table)
+
+
+def check_verified(dsn: str, pipeline: BenchPipeline) -> None:
+    """Check the measured pipeline by ``verify``.
+
+    Raises:
+        FatalError: ``verify`` finds a problem.
+    """
+    with connect(dsn, application_name="bench") as connection:
+        receipt = verify(connection, pipeline.name, pipeline.databases)
+    if receipt.failed:
+        raise wrong_result(f"verify failed: {receipt.failed}.")
+
+
+def check_rows(endpoints: Endpoints, pipeline: BenchPipeline, distinct: int) -> None:
+    """Check that all databases together hold one row for each distinct event.
+
+    Raises:
+        FatalError: The number of rows is another one.
+    """
+    rows = count_rows(endpoints, pipeline)
+    if rows != distinct:
+        raise wrong_result(f"{pipeline.table} holds {rows} rows for {distinct} events.")
+
+
+def wrong_result(saw: str) -> FatalError:
+    """Build the error for a run with a wrong result, which has no figure."""
+    return FatalError(
+        "BENCH_WRONG",
+        saw=saw,
+        why="The rate of a wrong result is meaningless.",
+        fix="Report this with the seed.",
+    )

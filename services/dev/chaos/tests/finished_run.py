@@ -7,8 +7,7 @@ import random
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from tallyweir.services.dev.chaos.check_ledger import Witnesses
-from tallyweir.services.dev.chaos.check_records import BROKEN_RULE, Sent
+from tallyweir.services.dev.chaos.invariants import BROKEN_RULE, Sent, Witnesses
 from tallyweir.services.dev.chaos.observed_run import (
     Branch,
     LedgerBatch,

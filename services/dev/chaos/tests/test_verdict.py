@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tallyweir.services.dev.chaos.check_ledger import Witnesses
-from tallyweir.services.dev.chaos.check_records import Sent
+from tallyweir.services.dev.chaos.invariants import Sent, Witnesses
 from tallyweir.services.dev.chaos.nemesis import DriverDeath
 from tallyweir.services.dev.chaos.observed_run import ObservedRun
 from tallyweir.services.dev.chaos.tests.finished_run import (

@@ -9,11 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from tallyweir.services.dev.demo.demo_progress import DemoProgress
-from tallyweir.services.dev.demo.drill import Drill, DrillParts, DrillReport
-from tallyweir.services.dev.demo.flight_stream import FlightStream
-from tallyweir.services.dev.demo.ledger import Ledger
-from tallyweir.services.dev.demo.scenario import Kill, Scenario
+from tallyweir.services.dev.demo.demo_world import Ledger
+from tallyweir.services.dev.demo.drill import (
+    DemoProgress,
+    Drill,
+    DrillParts,
+    DrillReport,
+)
+from tallyweir.services.dev.demo.scenario import FlightStream, Kill, Scenario
 from tallyweir.services.kafka.topic_log import TopicLog
 from tallyweir.services.process.driver_process import DriverProcess
 from tallyweir.sinks.protocol.errors import FatalError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tallyweir.services.dev.mutants.mutant import PATCHES, read_mutants
+from tallyweir.services.dev.mutants.trial import PATCHES, read_mutants
 
 _ROOT = Path(__file__).resolve().parents[4]
 

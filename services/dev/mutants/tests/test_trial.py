@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tallyweir.services.dev.mutants.mutant import Mutant, choose, read_mutants
-from tallyweir.services.dev.mutants.trial import try_mutants
+from tallyweir.services.dev.mutants.trial import (
+    Mutant,
+    choose,
+    read_mutants,
+    try_mutants,
+)
 
 _CODE = "def is_adult(age):\n    return age >= 18\n"
 _TESTS = """\

@@ -12,13 +12,14 @@ from urllib.parse import quote
 
 import pytest
 
-from tallyweir.services.dev.sbom.bundled_jars import BundledJar, read_jars
 from tallyweir.services.dev.sbom.components import (
     JAR_SECTIONS,
     RUNTIME_LOCKS,
+    BundledJar,
     Component,
     parse_requirements,
     read_components,
+    read_jars,
 )
 from tallyweir.services.dev.sbom.cyclonedx import cyclonedx
 from tallyweir.services.dev.sbom.licences import LicenceRules, check_licences

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tallyweir.services.local.embedded.archived_classes import class_archive
+from tallyweir.services.local.embedded.java import class_archive
 
 
 @pytest.fixture

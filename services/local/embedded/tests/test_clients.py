@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tallyweir.services.local.embedded.clients import check_unused, find_clients
+from tallyweir.services.local.embedded.servers import check_unused, find_clients
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _PROGRAM = """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tallyweir.services.local.embedded.daemon import Daemon, free_port
+from tallyweir.services.local.embedded.embedded_server import Daemon, free_port
 from tallyweir.sinks.protocol.errors import RetryableError
 
 _WAIT_FOR_SIGNAL = "import signal, sys; print(sys.argv[1], flush=True); signal.pause()"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tallyweir.services.local.embedded import state_directory as module
-from tallyweir.services.local.embedded.daemon import Daemon
+from tallyweir.services.local.embedded.embedded_server import Daemon
 from tallyweir.services.local.embedded.state_directory import (
     STATE_DIRECTORY_VARIABLE,
     state_directory,

@@ -13,8 +13,8 @@ from tallyweir.services.local.templates.template import (
     parse_settings,
     read_template,
     template_names,
+    write_files,
 )
-from tallyweir.services.local.templates.written_files import write_files
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: A value of each type that no template has as its default.

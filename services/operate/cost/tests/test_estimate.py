@@ -11,12 +11,15 @@ import pytest
 from tallyweir.services.cli.audit.cost import is_over
 from tallyweir.services.operate.cost.estimate import (
     HOURS_OF_MONTH,
+    Budget,
+    Prices,
+    Reserved,
     estimate_cost,
+    imagine,
     moved_bytes,
+    read_prices,
     shares_of_budget,
 )
-from tallyweir.services.operate.cost.prices import Budget, Prices, Reserved, read_prices
-from tallyweir.services.operate.cost.what_if import imagine
 from tallyweir.sinks.postgres.audit import OutputUsage, StepUsage, Usage
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.guarantee import Guarantee

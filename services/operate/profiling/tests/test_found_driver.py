@@ -10,9 +10,11 @@ from datetime import UTC, datetime, timedelta
 import psutil
 import pytest
 
-from tallyweir.services.operate.profiling.found_driver import find_driver
-from tallyweir.services.operate.profiling.jvm_samples import fold_samples
-from tallyweir.services.operate.profiling.python_samples import _named
+from tallyweir.services.operate.profiling.driver_samples import (
+    _named_stack,
+    find_driver,
+    fold_samples,
+)
 from tallyweir.sinks.postgres.audit import PipelineSummary
 from tallyweir.sinks.postgres.audit.status.overview import RecentCounts
 from tallyweir.sinks.postgres.audit.status.progress import DriverStatus
@@ -87,11 +89,11 @@ def test_a_pipeline_that_is_not_there_is_told_with_those_that_are() -> None:
 
 def test_stacks_tell_the_driver_from_its_workers() -> None:
     """All workers together, without their numbers and command lines."""
-    assert ("driver", "main") == _named(('process 7:"python -m x"', "main"), 7)
+    assert ("driver", "main") == _named_stack(('process 7:"python -m x"', "main"), 7)
     workers = ('process 7:"python"', 'process 9:"python -m w"', "work")
-    assert ("Python workers", "work") == _named(workers, 7)
-    assert ("Python workers", "work") == _named(workers[1:], 7)
-    assert ("driver", "main") == _named(("main",), 7)
+    assert ("Python workers", "work") == _named_stack(workers, 7)
+    assert ("Python workers", "work") == _named_stack(workers[1:], 7)
+    assert ("driver", "main") == _named_stack(("main",), 7)
 
 
 def test_samples_of_the_jvm_are_counted_from_the_outermost_frame() -> None:

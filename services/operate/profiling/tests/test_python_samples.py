@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tallyweir.services.operate.profiling.python_samples import sample_python
+from tallyweir.services.operate.profiling.driver_samples import sample_python
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _PROGRAM = """

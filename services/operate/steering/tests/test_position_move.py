@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tallyweir.services.operate.steering.position_move import move_told, parse_target
+from tallyweir.services.operate.steering.position_acts import move_told, parse_target
 from tallyweir.sinks.postgres.steering import MovedPosition
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.offsets import TopicPartition

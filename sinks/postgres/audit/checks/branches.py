@@ -28,7 +28,7 @@ from tallyweir.sinks.postgres.audit.audited_databases import (
 )
 from tallyweir.sinks.postgres.audit.receipt import Check, judge, not_applicable
 from tallyweir.sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch
-from tallyweir.sinks.postgres.server.branch_names import database_of
+from tallyweir.sinks.postgres.server.naming import database_of
 from tallyweir.sinks.postgres.server.statements import load_statements
 
 _BRANCHES = load_statements("tallyweir.sinks.postgres.audit.checks", "branches.sql")

@@ -47,9 +47,8 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
 from tallyweir.sinks.postgres.outputs.keyed_table import SEQUENCE
 from tallyweir.sinks.postgres.outputs.outbox_table import MESSAGE_COLUMNS
 from tallyweir.sinks.postgres.outputs.window_columns import REVISION_COLUMNS
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.columns import Column, table_identifier
-from tallyweir.sinks.postgres.server.naming import revisions_table, state_table
+from tallyweir.sinks.postgres.server.naming import HOME, revisions_table, state_table
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.tables.row_digest import (

@@ -37,7 +37,7 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch,
 )
 from tallyweir.sinks.postgres.server.statements import load_statements
-from tallyweir.sinks.seen_ids.bucket_merge import share_passes
+from tallyweir.sinks.seen_ids.chunk import share_passes
 
 _CATALOG = load_statements("tallyweir.sinks.postgres.audit", "catalog.sql")
 _OUTPUTS = load_statements("tallyweir.sinks.postgres.ledger", "outputs.sql")

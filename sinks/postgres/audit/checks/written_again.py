@@ -32,7 +32,7 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
 

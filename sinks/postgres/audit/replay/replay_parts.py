@@ -9,11 +9,10 @@ from operator import attrgetter
 from psycopg import sql
 
 from tallyweir.sinks.postgres.ledger.output_kinds import KINDS
-from tallyweir.sinks.postgres.outputs.output import Output
+from tallyweir.sinks.postgres.outputs.output import Output, ReplayPart
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
-from tallyweir.sinks.postgres.server.branch_names import database_of
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.postgres.server.naming import database_of
 from tallyweir.sinks.postgres.staging.staging_tables import EVENT_LOGS
 
 _POSITION = ("kafka_topic", "kafka_partition", "kafka_offset")

@@ -23,10 +23,9 @@ from tallyweir.sinks.postgres.audit.replay.replay_receipt import (
     FoundRow,
 )
 from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch, fetch_one
-from tallyweir.sinks.postgres.outputs.replay_part import ReplayPart
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.outputs.output import ReplayPart
 from tallyweir.sinks.postgres.server.columns import table_identifier
-from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.server.naming import HOME, state_table
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 

@@ -9,9 +9,9 @@ from typing import Self
 from tallyweir.sinks.postgres.audit.replay.replay_committed import Committed
 from tallyweir.sinks.postgres.audit.replay.replay_rows import Side
 from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch_one
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.instants import to_datetime
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.identity import Epoch
 from tallyweir.sinks.protocol.offsets import TopicPartition

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
@@ -26,16 +27,19 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     read_pipeline,
     snapshot,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
 from tallyweir.sinks.postgres.server.naming import (
+    HOME,
     application_name,
     runs_of_pipeline,
     state_table,
 )
 from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.guarantee import Guarantee
 from tallyweir.sinks.protocol.measures import Measures, parse_measures, sum_measures
 
-_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "batch_costs.sql")
+_BATCH_COSTS = load_statements(
+    "tallyweir.sinks.postgres.audit.status", "batch_costs.sql"
+)
 _OVERVIEW = load_statements("tallyweir.sinks.postgres.audit.status", "overview.sql")
 _CATALOG = load_statements("tallyweir.sinks.postgres.audit", "catalog.sql")
 
@@ -191,7 +195,7 @@ def read_measured(
     """
     rows = fetch(
         connection,
-        _SQL["newest"],
+        _BATCH_COSTS["newest"],
         pipeline=audited.name,
         after=audited.last_sequence - newest,
     )
@@ -219,7 +223,9 @@ def _state_sizes(
     keyed = _keyed(audited)
     found = {
         row["name"]: row
-        for row in fetch(connection, _SQL["table_sizes"], tables=[*windows, *keyed])
+        for row in fetch(
+            connection, _BATCH_COSTS["table_sizes"], tables=[*windows, *keyed]
+        )
     }
     for name, table in windows.items():
         if name in found:
@@ -229,7 +235,7 @@ def _state_sizes(
     if audited.horizon_s is not None:
         runs = f"tallyweir.{runs_of_pipeline(audited.number)}"
         counted = fetch_one(connection, _CATALOG["catalog_size"], pipeline=audited.name)
-        size = fetch_one(connection, _SQL["catalog_bytes"], table=runs)
+        size = fetch_one(connection, _BATCH_COSTS["catalog_bytes"], table=runs)
         yield StateSize(
             name=CATALOG,
             rows=counted["ids"],
@@ -249,19 +255,23 @@ def _read_facts(
 ) -> ServerFacts:
     wait = _read_wait(connection, audited)
     named = {"pipeline": audited.name}
-    xmin = fetch(connection, _SQL["oldest_xmin"])
+    xmin = fetch(connection, _BATCH_COSTS["oldest_xmin"])
     rows = fetch_one(
-        connection, _SQL["dead_rows"], tables=_own_tables(connection, audited)
+        connection, _BATCH_COSTS["dead_rows"], tables=_own_tables(connection, audited)
     )
     last = {**named, "last": audited.last_sequence}
     return ServerFacts(
         lag=lag,
-        since_commit_s=fetch_one(connection, _SQL["since_commit"], **last)["seconds"],
-        partitions=fetch_one(connection, _SQL["partitions"], **named)["partitions"],
+        since_commit_s=fetch_one(connection, _BATCH_COSTS["since_commit"], **last)[
+            "seconds"
+        ],
+        partitions=fetch_one(connection, _BATCH_COSTS["partitions"], **named)[
+            "partitions"
+        ],
         lock_wait_s=wait.seconds if wait else 0.0,
         lock_told=wait.told() if wait else "",
         lock_is_prepared=wait is not None and not wait.process_id,
-        in_doubt_s=fetch_one(connection, _SQL["in_doubt"], **named)["seconds"],
+        in_doubt_s=fetch_one(connection, _BATCH_COSTS["in_doubt"], **named)["seconds"],
         xmin_s=xmin[0]["seconds"] if xmin else 0.0,
         xmin_holder=xmin[0]["holder"] if xmin else "",
         dead_rows=rows["dead_rows"],
@@ -272,7 +282,7 @@ def _read_facts(
 def _read_wait(
     connection: Connection[TupleRow], audited: AuditedPipeline
 ) -> LockWait | None:
-    claims = fetch(connection, _SQL["newest_claim"], pipeline=audited.name)
+    claims = fetch(connection, _BATCH_COSTS["newest_claim"], pipeline=audited.name)
     names = {application_name(audited.number, one["epoch"]) for one in claims}
     for row in fetch(connection, _OVERVIEW["waits"]):
         if row.pop("application_name") in names:
@@ -298,3 +308,126 @@ def _keyed(audited: AuditedPipeline) -> tuple[str, ...]:
 
 def _text(connection: Connection[TupleRow], name: sql.Identifier) -> str:
     return name.as_string(connection)
+
+
+_COST = load_statements("tallyweir.sinks.postgres.audit.status", "cost.sql")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepUsage:
+    """One step over all batches; docs/status.md has the formula of each field."""
+
+    cpu_seconds: float
+    rows_in: int
+    rows_out: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputUsage:
+    """One output.
+
+    Attributes:
+        rows: Rows that its batches have published.
+        bytes: The size of its table in the home now, with indexes; None if the home
+            has no such table.
+    """
+
+    rows: int
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Resources that the measured batches of a span have used.
+
+    Attributes:
+        deduplicates: Whether the pipeline deduplicates events by their IDs.
+        began_at: When the first of its batches was planned.
+        ended_at: The time of the reading.
+        wal_bytes: An upper bound, as measured.
+        cpu_seconds: CPU seconds, by what spent them.
+        publish_seconds: Seconds by the clock, by part of publishing.
+        batch_cpu_s: CPU seconds of a batch without records: the intercept of a line
+            fitted through all batches. None if there are too few batches.
+        batch_cpu_r2: How well that line fits; 1 is a perfect fit. None likewise.
+    """
+
+    pipeline: str
+    guarantee: Guarantee
+    deduplicates: bool
+    began_at: datetime
+    ended_at: datetime
+    batches: int
+    read: int
+    committed: int
+    wal_bytes: int
+    cpu_seconds: Mapping[str, float]
+    publish_seconds: Mapping[str, float]
+    steps: Mapping[str, StepUsage]
+    outputs: Mapping[str, OutputUsage]
+    batch_cpu_s: float | None
+    batch_cpu_r2: float | None
+
+    @property
+    def hours(self) -> float:
+        return (self.ended_at - self.began_at).total_seconds() / 3_600
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(self.cpu_seconds.values())
+
+
+def read_usage(
+    connection: Connection[TupleRow], pipeline: str, *, span: timedelta
+) -> Usage:
+    """Add up what the batches published in the newest span of time have used.
+
+    Args:
+        connection: To the home, outside a transaction.
+        pipeline: The pipeline's name.
+        span: How far back from now.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    values = {"pipeline": pipeline, "span": span}
+    with snapshot(connection, doing="reading the resources that batches used"):
+        known = read_pipeline(connection, pipeline)
+        totals = fetch_one(connection, _COST["totals"], **values)
+
+        def numbers(name: str) -> dict[str, float]:
+            rows = fetch(connection, _COST["numbers"], object=name, **values)
+            return {row["name"]: row["value"] for row in rows}
+
+        def size(table: str) -> int | None:
+            *given, name = table.split(".", 1)
+            (schema,) = given or ["public"]
+            found = fetch_one(connection, _COST["size"], schema=schema, table=name)
+            return None if found["bytes"] is None else int(found["bytes"])
+
+        steps = {
+            row.pop("name"): StepUsage(**row)
+            for row in fetch(connection, _COST["steps"], **values)
+        }
+        outputs = {
+            row["name"]: OutputUsage(rows=row["rows"], bytes=size(row["name"]))
+            for row in fetch(connection, _COST["outputs"], **values)
+        }
+        seconds, cpu_seconds = numbers("seconds"), numbers("cpu_seconds")
+    parts = {
+        name.removeprefix("publish_"): value
+        for name, value in seconds.items()
+        if name.startswith("publish_")
+    }
+    return Usage(
+        pipeline=pipeline,
+        guarantee=known.guarantee,
+        deduplicates=known.horizon_s is not None,
+        cpu_seconds=cpu_seconds,
+        publish_seconds=parts,
+        steps=steps,
+        outputs=outputs,
+        **totals,
+    )

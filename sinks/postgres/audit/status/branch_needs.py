@@ -14,8 +14,7 @@ from tallyweir.sinks.postgres.audit.status.branches_in_doubt import HomeClaims
 from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch, snapshot
 from tallyweir.sinks.postgres.ledger.output_kinds import kind_of
 from tallyweir.sinks.postgres.outputs.window_columns import LatePolicy
-from tallyweir.sinks.postgres.server.branch_names import HOME
-from tallyweir.sinks.postgres.server.naming import revisions_table
+from tallyweir.sinks.postgres.server.naming import HOME, revisions_table
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.identity import Epoch
 from tallyweir.sinks.protocol.in_doubt import EpochClaim

@@ -1,4 +1,4 @@
-"""A pipeline as a graph of its steps, with what flowed along each edge.
+"""A pipeline as a graph of its steps: what flowed along each edge, and sampled rows.
 
 Every record that enters a step leaves it: either to the next step, or aside, for one of
 the reasons that the ledger counts. So the numbers on the edges obey the conservation
@@ -16,7 +16,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
-from tallyweir.sinks.diagnosis.step_figures import PartFigures, StepFigures
+from tallyweir.sinks.diagnosis.batch_time import PartFigures, StepFigures
 from tallyweir.sinks.postgres.audit.status.batch_costs import (
     CustomFigures,
     HotKey,
@@ -29,13 +29,16 @@ from tallyweir.sinks.postgres.audit.status.batch_costs import (
 from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch,
     fetch_one,
+    fetch_pipeline,
     read_pipeline,
     snapshot,
     topics_of,
 )
 from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.samples import SampledRow, parse_row
 
-_SQL = load_statements("tallyweir.sinks.postgres.audit.status", "batches.sql")
+_BATCHES = load_statements("tallyweir.sinks.postgres.audit.status", "batches.sql")
 _LEDGER = load_statements("tallyweir.sinks.postgres.ledger", "ledger.sql")
 
 #: Where records that become no result leave the line, by the step before.
@@ -125,9 +128,9 @@ def read_job_graph(
         audited = read_pipeline(connection, pipeline)
         wanted = {"pipeline": pipeline, "after": audited.last_sequence - newest}
         row = fetch_one(connection, _LEDGER["pipeline_row"], pipeline=pipeline)
-        counts = fetch_one(connection, _SQL["counts_after"], **wanted)
-        outputs = fetch(connection, _SQL["outputs"], **wanted)
-        span = fetch_one(connection, _SQL["span"], **wanted)
+        counts = fetch_one(connection, _BATCHES["counts_after"], **wanted)
+        outputs = fetch(connection, _BATCHES["outputs"], **wanted)
+        span = fetch_one(connection, _BATCHES["span"], **wanted)
         measured = read_measured(connection, audited, newest=newest)
         state = read_state_sizes(connection, audited)
     figures = PartFigures(measured)
@@ -209,3 +212,93 @@ class _Graph:
             may |= {"duplicate", "expired"}
         found = {name for name in _COUNTED[1:] if self._counts[name]}
         return tuple(name for name in _COUNTED[1:] if name in may | found)
+
+
+_KEPT_SAMPLES = load_statements(
+    "tallyweir.sinks.postgres.audit.status", "kept_samples.sql"
+)
+
+#: In the order that events take; a step is followed by the ways aside from it.
+_ORDER = (
+    *("decode", "validate", "dead", "expired", "filtered", "deduplicate", "duplicate"),
+    *("enrich", "transform", "predict", "stage", "late", "keys"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSample:
+    """The newest rows of one step.
+
+    Attributes:
+        step: Its name in the job graph.
+        output: The table of the output that the rows are for; None for events.
+        sequence: The batch that the rows are from.
+        redacted: Fields that the rows have and that are never kept.
+        rows: The rows, newest first.
+    """
+
+    step: str
+    output: str | None
+    sequence: int
+    published_at: datetime
+    redacted: tuple[str, ...]
+    rows: tuple[SampledRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSamples:
+    """The samples that a pipeline keeps of its rows.
+
+    Attributes:
+        limit: How many rows of each step it keeps; 0 if its file asks for none.
+        steps: The steps that had rows, in order.
+    """
+
+    limit: int
+    steps: tuple[KeptSample, ...]
+
+
+def read_samples(
+    connection: Connection[TupleRow], pipeline: str, *, step: str | None = None
+) -> KeptSamples:
+    """Read the newest rows of a pipeline's steps.
+
+    The rows have what the events hold, except for what the pipeline redacts. A caller
+    that shows them must first check who may see them.
+
+    Args:
+        connection: To the home, outside a transaction. Nothing is written.
+        pipeline: The pipeline's name.
+        step: Return only the rows of this step.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN`` or ``STEP_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    if step is not None and step not in _ORDER:
+        raise ConfigurationError(
+            "STEP_UNKNOWN",
+            saw=f"No step is called {step[:40]!r}.",
+            why="Samples are kept of the steps of the job graph only.",
+            fix=f"Name one of {', '.join(_ORDER)}.",
+        )
+    with snapshot(connection, doing="reading a pipeline's samples"):
+        row = fetch_pipeline(connection, pipeline)
+        found = fetch(
+            connection, _KEPT_SAMPLES["samples"], pipeline=pipeline, order=list(_ORDER)
+        )
+    return KeptSamples(
+        limit=row["definition"].get("monitor", {}).get("samples", 0),
+        steps=tuple(
+            KeptSample(
+                step=one["step"],
+                output=one["output_table"] or None,
+                sequence=one["sequence"],
+                published_at=one["published_at"],
+                redacted=tuple(one["redacted"]),
+                rows=tuple(map(parse_row, one["rows"])),
+            )
+            for one in found
+            if step in {None, one["step"]}
+        ),
+    )

@@ -19,7 +19,7 @@ from tallyweir.sinks.postgres.audit.audited_databases import (
     AuditedDatabase,
 )
 from tallyweir.sinks.postgres.audit.receipt import Totals
-from tallyweir.sinks.postgres.audit.status.database_status import (
+from tallyweir.sinks.postgres.audit.status.branches_in_doubt import (
     DatabaseStatus,
     reach_databases,
     read_database_status,

@@ -23,8 +23,7 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     read_pipeline,
     snapshot,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
-from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.server.naming import HOME, state_table
 from tallyweir.sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("tallyweir.sinks.postgres.audit.status", "waiting.sql")

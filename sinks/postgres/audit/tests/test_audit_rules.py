@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tallyweir.sinks.postgres.audit import PipelineState, RecountSpan, check_recount
+from tallyweir.sinks.postgres.audit.checks.appended_rows import Block, shared_positions
 from tallyweir.sinks.postgres.audit.checks.branches import (
     BranchFindings,
     DecidedBranch,
     Marker,
 )
-from tallyweir.sinks.postgres.audit.checks.collisions import Block, shared_positions
 from tallyweir.sinks.postgres.audit.receipt import (
     VIOLATIONS_SHOWN,
     Receipt,

@@ -11,8 +11,8 @@ from tallyweir.sinks.postgres.audit.repair import (
     Disagreement,
     RowsBeyond,
     beyond,
+    repair_steps,
 )
-from tallyweir.sinks.postgres.audit.repair_steps import repair_steps
 from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedPipeline,
     AuditedSource,

@@ -1,9 +1,14 @@
-"""Looks up an ID in the seen-ID catalog by the text that a person types."""
+"""Looks up an ID by its fingerprints: in the seen-ID catalog and among erasures.
+
+The acts that erased an ID are all that is left to tell of it.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
@@ -77,3 +82,31 @@ def places_of(run: bytes, wanted: bytes) -> tuple[int, int]:
         bisect_left(range(ids), wanted, key=at),
         bisect_right(range(ids), wanted, key=at),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedBy:
+    """The act that erased everything about an ID."""
+
+    epoch: int
+    done_at: datetime
+    done_by: str
+    reason: str
+
+
+def find_erasures(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    event_id: str,
+    fingerprint_probe: FingerprintProbe,
+) -> tuple[ErasedBy, ...]:
+    """Return the acts that erased an ID, inside the caller's snapshot."""
+    installation = fetch_one(connection, _EXPLANATION["fingerprint_key"])
+    probed = fingerprint_probe(installation["fingerprint_key"], event_id)
+    rows = fetch(
+        connection,
+        _EXPLANATION["erasures"],
+        pipeline=pipeline,
+        fingerprints=list(probed),
+    )
+    return tuple(ErasedBy(**row) for row in rows)

@@ -1,13 +1,19 @@
-"""Dead letters: by reason, one by one, and one with what its record holds."""
+"""Dead letters: by reason, one by one, one with its record, and their redrives.
+
+The search for an event finds a redriven copy by the event's ID. It finds a letter whose
+ID could not be read by its copy: the note of the redrive links the two.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from psycopg import Connection
-from psycopg.rows import TupleRow
+from psycopg.rows import DictRow, TupleRow
 
+from tallyweir.sinks.postgres.audit.fate import DEAD_LETTERS, Fate
 from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch,
     read_pipeline,
@@ -16,15 +22,17 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("tallyweir.sinks.postgres.audit.why", "dead_letters.sql")
+_DEAD_LETTERS = load_statements(
+    "tallyweir.sinks.postgres.audit.why", "dead_letters.sql"
+)
 
 #: Joins the newest redrive of ``letter`` as ``note``.
-NEWEST_NOTE = _SQL["newest_note"]
+NEWEST_NOTE = _DEAD_LETTERS["newest_note"]
 #: A condition for statements that select from ``letter``.
-IS_ERASED = _SQL["is_erased"]
-_IS_NEWEST = _SQL["is_newest"]
-_GROUPS = _SQL["groups"].format(is_newest=_IS_NEWEST)
-_PAGE = _SQL["page"].format(newest_note=NEWEST_NOTE, is_newest=_IS_NEWEST)
+IS_ERASED = _DEAD_LETTERS["is_erased"]
+_IS_NEWEST = _DEAD_LETTERS["is_newest"]
+_GROUPS = _DEAD_LETTERS["groups"].format(is_newest=_IS_NEWEST)
+_PAGE = _DEAD_LETTERS["page"].format(newest_note=NEWEST_NOTE, is_newest=_IS_NEWEST)
 
 #: How many letters make one page.
 PAGE = 50
@@ -77,7 +85,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LetterRedrive:
-    """One redrive of a dead letter; see ``audit.redrives``."""
+    """One redrive of a dead letter, as the home has noted it."""
 
     attempt: int
     reason: str
@@ -175,8 +183,8 @@ def read_letter(
     }
     with snapshot(connection, doing="reading a dead letter"):
         audited = read_pipeline(connection, pipeline)
-        rows = fetch(connection, _SQL["letter"], **values)
-        redrives = fetch(connection, _SQL["redrives"], **values)
+        rows = fetch(connection, _DEAD_LETTERS["letter"], **values)
+        redrives = fetch(connection, _DEAD_LETTERS["redrives"], **values)
     if not rows:
         raise ConfigurationError(
             "LETTER_UNKNOWN",
@@ -189,3 +197,84 @@ def read_letter(
         redrives=tuple(LetterRedrive(**row) for row in redrives),
         schemas=audited.source.schemas,
     )
+
+
+_EXPLANATION = load_statements("tallyweir.sinks.postgres.audit.why", "explanation.sql")
+
+Place = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redrive:
+    """A dead letter that was sent to its topic again.
+
+    Attributes:
+        new_partition: The copy's partition; None if it is not known to be sent.
+        new_offset: The copy's offset; None likewise.
+        sent_at: When Kafka had acknowledged the copy.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    new_partition: int | None
+    new_offset: int | None
+    reason: str
+    asked_by: str
+    asked_at: datetime
+    sent_at: datetime | None
+
+    @property
+    def old(self) -> Place:
+        return self.topic, self.partition, self.offset
+
+
+def find_redrives(
+    connection: Connection[TupleRow], pipeline: str, found: Iterable[DictRow]
+) -> tuple[Redrive, ...]:
+    """Find the redrives from or to the positions of rows, earlier and later ones.
+
+    Works in the caller's snapshot.
+    """
+    places = {(row["topic"], row["partition"], row["offset"]) for row in found}
+    notes = {
+        Redrive(**row): None
+        for topic, partition, offset in sorted(places)
+        for row in fetch(
+            connection,
+            _EXPLANATION["redrives"],
+            pipeline=pipeline,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+        )
+    }
+    return tuple(notes)
+
+
+def letters_of(
+    connection: Connection[TupleRow],
+    pipeline: str,
+    redrives: Iterable[Redrive],
+    *,
+    known: Iterable[DictRow],
+) -> list[DictRow]:
+    """Read the redriven dead letters that are not among the known rows."""
+    seen = {
+        (row["topic"], row["partition"], row["offset"])
+        for row in known
+        if row["fate"] is Fate.DEAD
+    }
+    wanted = sorted({one.old for one in redrives} - seen)
+    return [
+        {**row, "fate": Fate.DEAD, "output": None}
+        for topic, partition, offset in wanted
+        for row in fetch(
+            connection,
+            _EXPLANATION["dead_letter_at"].format(told=DEAD_LETTERS.columns),
+            pipeline=pipeline,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+        )
+    ]

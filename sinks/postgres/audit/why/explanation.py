@@ -28,15 +28,15 @@ from tallyweir.sinks.postgres.audit.checks.branches import (
     read_marked,
     read_unresolved,
 )
-from tallyweir.sinks.postgres.audit.fate import Fate
-from tallyweir.sinks.postgres.audit.side_tables import LATE_EVENTS, PUT_ASIDE
+from tallyweir.sinks.postgres.audit.fate import LATE_EVENTS, PUT_ASIDE, Fate
 from tallyweir.sinks.postgres.audit.why.catalog_search import (
+    ErasedBy,
     FingerprintProbe,
+    find_erasures,
     find_in_catalog,
 )
-from tallyweir.sinks.postgres.audit.why.dead_letters import IS_ERASED
-from tallyweir.sinks.postgres.audit.why.erasures import ErasedBy, find_erasures
-from tallyweir.sinks.postgres.audit.why.redrives import (
+from tallyweir.sinks.postgres.audit.why.dead_letters import (
+    IS_ERASED,
     Redrive,
     find_redrives,
     letters_of,
@@ -51,7 +51,7 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     snapshot,
 )
 from tallyweir.sinks.postgres.ledger.batch_runs import read_input_names
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.guarantee import Guarantee
 from tallyweir.sinks.protocol.offsets import TopicPartition

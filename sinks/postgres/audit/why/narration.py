@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 
 from tallyweir.sinks.postgres.audit.checks.branches import DecidedBranch
 from tallyweir.sinks.postgres.audit.fate import Fate
+from tallyweir.sinks.postgres.audit.why.dead_letters import Redrive
 from tallyweir.sinks.postgres.audit.why.explanation import (
     CatalogHit,
     Explanation,
     PublishedBatch,
     Sighting,
 )
-from tallyweir.sinks.postgres.audit.why.redrives import Redrive
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.guarantee import Guarantee
 from tallyweir.sinks.protocol.offsets import TopicPartition
 
@@ -156,7 +156,8 @@ def _tell_sighting(
             said = f"{which} at {where} was dropped as a duplicate in {batch}."
         case Fate.DEAD:
             # A reader who may not see what records hold gets the reason only.
-            seen = f", {sighting.detail}" if sighting.detail else ""
+            detail = (sighting.detail or "").removesuffix(".")
+            seen = f", {detail}" if detail else ""
             said = (
                 f"{which} at {where} became a dead letter in {batch}: "
                 f"{sighting.reason}{seen}."

@@ -18,7 +18,7 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     read_pipeline,
     snapshot,
 )
-from tallyweir.sinks.postgres.server.branch_names import HOME
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.tables.foreign_code import keep_tables
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tallyweir.sinks.postgres.versions.placement import find_moved
+from tallyweir.sinks.postgres.versions.comparison import find_moved
 
 
 def _definition(**place: object) -> dict[str, Any]:

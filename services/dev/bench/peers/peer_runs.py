@@ -1,0 +1,255 @@
+"""Runs the peers on the benchmarks' topic: Spark, Flink and Quix Streams.
+
+A peer is a program of its own, which prints a line of JSON for each batch. That on
+Flink is in Java, because the XA sink of Flink's JDBC connector is; it is compiled when
+it is needed. That on Quix Streams runs in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+from tallyweir.schemas.contract import load_contract
+from tallyweir.services.dev.bench.world.bench_world import (
+    PARTITIONS,
+    TOPIC,
+    incomplete_run,
+    run_program,
+    run_timeout_s,
+)
+from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
+from tallyweir.services.local.embedded.jars import bench_jars, flink_jars
+from tallyweir.services.local.embedded.java import find_java
+from tallyweir.services.local.embedded.state_directory import state_directory
+from tallyweir.services.local.embedded.virtual_environment import PEERS_LOCK, install
+from tallyweir.services.process.endpoints import Endpoints, child_environment
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.protocol.errors import ConfigurationError
+
+_CREATE_TABLE = """
+CREATE TABLE {table} (
+    event_id text, user_id bigint, page text, country text, viewed_at timestamptz,
+    value double precision
+)
+"""
+
+
+def run_peer_process(
+    command: Sequence[str], environment: Mapping[str, str], *, events: int
+) -> list[MeasuredBatch]:
+    """Run a peer, which reads ``events``, to its end.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: the peer failed, or took too long.
+    """
+    lines = run_program(command, environment, timeout_s=run_timeout_s(events))
+    return [MeasuredBatch(**json.loads(line)) for line in lines]
+
+
+def create_peer_table(dsn: str, table: str) -> None:
+    """Create the table of page views for a peer that does not create it itself.
+
+    The login has the name of Tallyweir's schema, so Postgres would create the table
+    there, next to the ledger, if the statement did not name ``public``.
+    """
+    with connect(dsn, application_name="bench") as connection:
+        target = sql.Identifier("public", table)
+        statement = sql.SQL(_CREATE_TABLE).format(table=target)
+        connection.execute(statement)
+
+
+def jdbc_url(dsn: str) -> str:
+    """Return the JDBC URL of a database, without the login."""
+    fields = conninfo_to_dict(dsn)
+    return f"jdbc:postgresql://{fields['host']}:{fields['port']}/{fields['dbname']}"
+
+
+def login_environment(dsn: str) -> dict[str, str]:
+    """Return the login of a database as environment variables of a process."""
+    fields = conninfo_to_dict(dsn)
+    return {"PGUSER": str(fields["user"]), "PGPASSWORD": str(fields["password"])}
+
+
+class PeerQuery(StrEnum):
+    """The peer's queries on the page views; see ``spark_jobs.bench.jdbc_peer``."""
+
+    ROWS = "rows"
+    WINDOWS = "windows"
+    JOINS = "joins"
+
+
+def run_spark_peer(
+    endpoints: Endpoints,
+    query: PeerQuery,
+    table: str,
+    *,
+    events: int,
+    topics: Sequence[str] = (TOPIC,),
+) -> list[MeasuredBatch]:
+    """Let Spark read the topics, which hold ``events``, to their end.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: Spark failed.
+    """
+    environment = child_environment(endpoints)
+    jars = ",".join(map(str, bench_jars()))
+    environment["TALLYWEIR_SPARK_JARS"] += f",{jars}"
+    environment["PEER_JDBC_URL"] = jdbc_url(endpoints.home_dsn)
+    return run_peer_process(
+        [
+            sys.executable,
+            "-m",
+            "tallyweir.spark_jobs.bench.jdbc_peer",
+            ",".join(topics),
+            table,
+            query,
+        ],
+        environment | login_environment(endpoints.home_dsn),
+        events=events,
+    )
+
+
+_PROGRAM = Path(__file__).with_name("flink") / "FlinkPeer.java"
+_JAVA_COMPILER = "jdk.compiler/com.sun.tools.javac.Main"
+#: Flink's serializers look into classes of these packages, as its documentation says.
+_OPENED_PACKAGES = ("java.lang", "java.time", "java.util", "java.util.concurrent")
+#: Enough for the IDs of eight million events in maps of objects.
+_HEAP = "6g"
+
+
+class FlinkDeduplication(StrEnum):
+    """Where Flink keeps the IDs that it has seen."""
+
+    NONE = "none"
+    HEAP = "heap"
+    ROCKSDB = "rocksdb"
+
+
+def run_flink_peer(
+    endpoints: Endpoints, deduplication: FlinkDeduplication, table: str, *, events: int
+) -> list[MeasuredBatch]:
+    """Let Flink read the topic, which holds ``events``, to its end.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: Flink failed.
+    """
+    directory = state_directory() / "bench" / f"flink-{table}"
+    directory.mkdir()
+    class_path = [directory, *flink_jars(), *bench_jars()]
+    _compile_flink_program(class_path, directory)
+    contract = directory / "contract.avsc"
+    contract.write_text(load_contract("page_view.v1").text)
+    create_peer_table(endpoints.home_dsn, table)
+    command = [
+        str(find_java()),
+        *(f"-Xmx{_HEAP}", "-XX:+UseParallelGC"),
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+        *(
+            f"--add-opens=java.base/{package}=ALL-UNNAMED"
+            for package in _OPENED_PACKAGES
+        ),
+        *("-classpath", _joined(class_path), _PROGRAM.stem),
+        *(endpoints.kafka_bootstrap, TOPIC, str(contract)),
+        *(jdbc_url(endpoints.home_dsn), table, str(directory / "checkpoints")),
+        deduplication,
+    ]
+    environment = os.environ | login_environment(endpoints.home_dsn)
+    return run_peer_process(command, environment, events=events)
+
+
+def check_java_compiler() -> None:
+    """Check, before minutes of measuring, that Java can compile the peer's program.
+
+    Raises:
+        ConfigurationError: ``JAVA_COMPILER_MISSING``.
+    """
+    java = str(find_java())
+    modules = subprocess.run(
+        [java, "--list-modules"], capture_output=True, text=True, check=True
+    ).stdout
+    if "jdk.compiler@" not in modules:
+        raise ConfigurationError(
+            "JAVA_COMPILER_MISSING",
+            saw=f"{java} comes without a compiler.",
+            why="The benchmark compiles the program that runs on Flink.",
+            fix="Install a full JDK (on Debian: apt-get install "
+            "openjdk-17-jdk-headless), or leave out the peers with --no-peers.",
+        )
+
+
+def _compile_flink_program(class_path: list[Path], directory: Path) -> None:
+    compiled = subprocess.run(
+        [
+            *(
+                str(find_java()),
+                "--module",
+                _JAVA_COMPILER,
+                "-nowarn",
+                "-d",
+                str(directory),
+            ),
+            *("-classpath", _joined(class_path), str(_PROGRAM)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if compiled.returncode:
+        raise incomplete_run(
+            f"{_PROGRAM.name} does not compile: {compiled.stderr[:2_000]}",
+            fix="Report this with the version of Java.",
+        )
+
+
+def _joined(class_path: list[Path]) -> str:
+    return ":".join(map(str, class_path))
+
+
+_QUIX_PROGRAM = Path(__file__).with_name("quix_program.py")
+
+
+def install_quix() -> None:
+    """Install Quix Streams apart from Tallyweir's packages, unless it is there.
+
+    Raises:
+        SetUpError: pip failed.
+    """
+    install(PEERS_LOCK, venv=_quix_environment())
+
+
+def run_quix_peer(
+    endpoints: Endpoints, table: str, *, events: int
+) -> list[MeasuredBatch]:
+    """Let Quix Streams, once installed, read the topic, which holds ``events``.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: Quix Streams failed.
+    """
+    directory = state_directory() / "bench" / "quix"
+    directory.mkdir()
+    contract = directory / "contract.avsc"
+    contract.write_text(load_contract("page_view.v1").text)
+    create_peer_table(endpoints.home_dsn, table)
+    database = conninfo_to_dict(endpoints.home_dsn)
+    processes = min(os.cpu_count() or 1, PARTITIONS)
+    command = [
+        *(str(_quix_environment() / "bin" / "python"), "-I", str(_QUIX_PROGRAM)),
+        *(endpoints.kafka_bootstrap, TOPIC, str(contract)),
+        *(str(database[name]) for name in ("host", "port", "dbname")),
+        *(table, str(directory / "state"), str(events), str(processes)),
+    ]
+    environment = os.environ | login_environment(endpoints.home_dsn)
+    return run_peer_process(command, environment, events=events)
+
+
+def _quix_environment() -> Path:
+    return state_directory() / "peers"

@@ -1,0 +1,110 @@
+"""What every program here begins with: its log, and how SIGTERM and Ctrl-C end it.
+
+SIGINT may be blocked until ``stop_on_signals`` or ``end_on_interrupt`` is called, so
+that a SIGINT during Python's start is not lost. The functions unblock it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import structlog
+
+from tallyweir.sinks import process_log
+
+
+def configure_spark_logging(
+    keep: Callable[[Mapping[str, Any]], None] = lambda _line: None,
+) -> None:
+    """Log one line per event to stderr: readable text on a terminal, otherwise JSON.
+
+    Args:
+        keep: Also gets each line; must neither block nor raise.
+
+    Raises:
+        ConfigurationError: As ``process_log.read_log_level``.
+
+    Py4J's log is silenced. Py4J logs the errors that it raises, a page from each of its
+    threads and partly to the root logger, and would bury the lines that matter.
+    """
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_named)
+    process_log.configure_logging(
+        partial(_pass_on, keep), structlog.processors.format_exc_info
+    )
+
+
+def _is_named(record: logging.LogRecord) -> bool:
+    return record.name != "root"
+
+
+def _pass_on(
+    keep: Callable[[Mapping[str, Any]], None],
+    _logger: object,
+    _method: str,
+    line: structlog.typing.EventDict,
+) -> structlog.typing.EventDict:
+    keep(line)
+    return line
+
+
+_INTERRUPTED = 128 + signal.SIGINT
+_STOPPING = (
+    b"\nstopping after the batch at hand; Ctrl-C again ends at once, "
+    b"and the next start goes on behind what is published\n"
+)
+
+
+def stop_on_signals() -> threading.Event:
+    """Return the event that SIGTERM and Ctrl-C set.
+
+    A second Ctrl-C ends the process at once.
+
+    Crash:
+        A second Ctrl-C has the effect of ``kill -9``: the current batch is published or
+        dropped whole.
+    """
+    stop = threading.Event()
+    screen = _screen()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            if stop.is_set():
+                os._exit(_INTERRUPTED)
+            if os.isatty(screen):
+                # Write to the descriptor, because the stream may be in mid-line.
+                os.write(screen, _STOPPING)
+        stop.set()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    _on_interrupt(on_signal)
+    return stop
+
+
+def end_on_interrupt(told: str) -> None:
+    """Make Ctrl-C write ``told`` and end the process at once, as ``kill -9`` does."""
+    screen = _screen()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        os.write(screen, f"\n{told}\n".encode())
+        os._exit(_INTERRUPTED)
+
+    _on_interrupt(on_signal)
+
+
+def _screen() -> int:
+    # While a JVM starts, stderr's descriptor refers to a file.
+    return os.dup(sys.stderr.fileno())
+
+
+def _on_interrupt(handler: Callable[[int, FrameType | None], None]) -> None:
+    signal.signal(signal.SIGINT, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
