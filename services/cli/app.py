@@ -14,9 +14,9 @@ from tallyweir.services.cli.rendering import render_error
 from tallyweir.services.local.embedded.state_directory import is_checkout
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
-# Each module has functions that are marked as commands, or ``register(app)`` for a
-# group of them. All modules load at every start, so they import heavy packages
-# (psycopg, confluent_kafka) inside the command: ``--help`` stays fast.
+# Each module has functions that are marked as commands, or a ``GROUP`` of them. All
+# modules load at every start, so they import heavy packages (psycopg, confluent_kafka)
+# inside the command: ``--help`` stays fast.
 COMMAND_MODULES = (
     "tallyweir.services.cli.dev.demo",
     "tallyweir.services.cli.servers.up",

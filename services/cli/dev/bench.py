@@ -68,23 +68,15 @@ _Plot = Annotated[
 _Seed = Annotated[int, typer.Option(help="Same seed, same events.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    bench = typer.Typer(
-        name="bench",
-        help="Measure with a private broker and database; leaves nothing behind.",
-        no_args_is_help=True,
-        epilog=example("tallyweir bench throughput --json"),
-    )
-    for command in (
-        *(throughput, latency, guarantees, cost, scale, windows, joins),
-        *(dedup, full_catalog, soak),
-    ):
-        name = command.__name__.replace("_", "-")
-        bench.command(name, epilog=example(f"tallyweir bench {name} --json"))(command)
-    app.add_typer(bench)
+GROUP = typer.Typer(
+    name="bench",
+    help="Measure with a private broker and database; leaves nothing behind.",
+    no_args_is_help=True,
+    epilog=example("tallyweir bench throughput --json"),
+)
 
 
+@GROUP.command(epilog=example("tallyweir bench throughput --json"))
 def throughput(
     events: _Events = 2_000_000,
     seed: _Seed = 7,
@@ -103,6 +95,7 @@ def throughput(
     )
 
 
+@GROUP.command(epilog=example("tallyweir bench latency --json"))
 def latency(
     rate: Annotated[int, typer.Option(min=1, help="Events a second.")] = 5_000,
     seconds: Annotated[
@@ -116,6 +109,7 @@ def latency(
     _measure("latency", plot, as_json=as_json, rate=rate, seconds=seconds, seed=seed)
 
 
+@GROUP.command(epilog=example("tallyweir bench guarantees --json"))
 def guarantees(
     events: _Events = 2_000_000,
     seed: _Seed = 7,
@@ -134,6 +128,7 @@ def guarantees(
     )
 
 
+@GROUP.command(epilog=example("tallyweir bench cost --json"))
 def cost(
     events: _Events = 1_000_000,
     seed: _Seed = 7,
@@ -144,6 +139,7 @@ def cost(
     _measure("cost", plot, as_json=as_json, events=events, seed=seed)
 
 
+@GROUP.command(epilog=example("tallyweir bench scale --json"))
 def scale(
     events: Annotated[
         int, typer.Option(min=100_000, help="Events of each of two rounds, per point.")
@@ -156,6 +152,7 @@ def scale(
     _measure("scale", plot, as_json=as_json, events=events, seed=seed)
 
 
+@GROUP.command(epilog=example("tallyweir bench windows --json"))
 def windows(
     events: _Events = 1_250_000,
     seed: _Seed = 7,
@@ -166,6 +163,7 @@ def windows(
     _measure("windows", plot, as_json=as_json, events=events, seed=seed)
 
 
+@GROUP.command(epilog=example("tallyweir bench joins --json"))
 def joins(
     events: _Events = 1_000_000,
     seed: _Seed = 7,
@@ -176,6 +174,7 @@ def joins(
     _measure("joins", plot, as_json=as_json, events=events, seed=seed)
 
 
+@GROUP.command(epilog=example("tallyweir bench dedup --json"))
 def dedup(
     ids: Annotated[
         str,
@@ -194,6 +193,7 @@ def dedup(
     _measure("dedup", plot, as_json=as_json, sizes=sizes, seed=seed)
 
 
+@GROUP.command(epilog=example("tallyweir bench full-catalog --json"))
 def full_catalog(
     ids: Annotated[
         int,
@@ -208,6 +208,7 @@ def full_catalog(
     _measure("full-catalog", plot, as_json=as_json, ids=ids, events=events, seed=seed)
 
 
+@GROUP.command(epilog=example("tallyweir bench soak --json"))
 def soak(
     minutes: Annotated[
         int, typer.Option(min=2, help="Duration of the steady load.")

@@ -11,7 +11,6 @@ import typer
 from typer.core import TyperCommand
 
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.rendering import example
 from tallyweir.sinks.protocol.batch_run import Disposition
 
 
@@ -58,17 +57,6 @@ def run(
 _FLAGS = ("-h", "--help")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(
-        cls=_Batch,
-        epilog=example(
-            "tallyweir batch orders.yaml --input may.csv --run orders-may",
-            "tallyweir batch orders.yaml --run june --input june/*.jsonl more.avro",
-        ),
-    )(batch)
-
-
 class _Batch(TyperCommand):
     """Takes several files after one ``--input``, as a shell expands a glob."""
 
@@ -91,6 +79,11 @@ def _each_with_its_option(arguments: Sequence[str]) -> Iterator[str]:
         is_value = is_option and "=" not in argument and argument not in _FLAGS
 
 
+@command(
+    "tallyweir batch orders.yaml --input may.csv --run orders-may",
+    "tallyweir batch orders.yaml --run june --input june/*.jsonl more.avro",
+    cls=_Batch,
+)
 def batch(
     pipeline: Annotated[Path, typer.Argument(help="Pipeline file.")],
     run: Annotated[

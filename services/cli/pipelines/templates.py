@@ -22,33 +22,19 @@ _Set = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    group = typer.Typer(help="Ready-made pipelines.", no_args_is_help=True)
-    group.command("list")(list_templates)
-    group.command("show", epilog=example("tallyweir templates show page-views"))(show)
-    group.command(
-        "init",
-        epilog=example(
-            "tallyweir templates init page-views",
-            "tallyweir templates init page-views --set topic=views "
-            '--set window="5 minutes" --directory pipelines',
-        ),
-    )(init)
-    group.command("run", epilog=example("tallyweir templates run page-views --once"))(
-        run
-    )
-    app.add_typer(
-        group,
-        name="templates",
-        epilog=example(
-            "tallyweir templates list",
-            "tallyweir templates init page-views --directory pipelines",
-            "tallyweir templates run page-views",
-        ),
-    )
+GROUP = typer.Typer(
+    name="templates",
+    help="Ready-made pipelines.",
+    no_args_is_help=True,
+    epilog=example(
+        "tallyweir templates list",
+        "tallyweir templates init page-views --directory pipelines",
+        "tallyweir templates run page-views",
+    ),
+)
 
 
+@GROUP.command("list")
 def list_templates() -> None:
     """List the templates."""
     from tallyweir.services.local.templates.template import (
@@ -60,6 +46,7 @@ def list_templates() -> None:
     say_table(("template", "what it does"), rows)
 
 
+@GROUP.command(epilog=example("tallyweir templates show page-views"))
 def show(name: _Name, settings: _Set = None) -> None:
     """Show a template's parameters and its pipeline file."""
     from tallyweir.services.local.templates.template import (
@@ -78,6 +65,13 @@ def show(name: _Name, settings: _Set = None) -> None:
     say(text.rstrip())
 
 
+@GROUP.command(
+    epilog=example(
+        "tallyweir templates init page-views",
+        "tallyweir templates init page-views --set topic=views "
+        '--set window="5 minutes" --directory pipelines',
+    )
+)
 def init(
     name: _Name,
     settings: _Set = None,
@@ -96,6 +90,7 @@ def init(
         say(str(path))
 
 
+@GROUP.command(epilog=example("tallyweir templates run page-views --once"))
 def run(
     name: _Name,
     settings: _Set = None,

@@ -19,24 +19,18 @@ if TYPE_CHECKING:
 _FAILED = 1
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    group = typer.Typer(
-        invoke_without_command=True,
-        rich_markup_mode=None,
-        epilog=example(
-            "tallyweir alerts --rules docker/observability/alerts.yaml --check",
-            "tallyweir alerts --rules docker/observability/alerts.yaml",
-            "tallyweir alerts list",
-        ),
-    )
-    group.callback()(alerts)
-    group.command(
-        "list", epilog=example("tallyweir alerts list", "tallyweir alerts list --json")
-    )(show)
-    app.add_typer(group, name="alerts")
+GROUP = typer.Typer(
+    name="alerts",
+    invoke_without_command=True,
+    epilog=example(
+        "tallyweir alerts --rules docker/observability/alerts.yaml --check",
+        "tallyweir alerts --rules docker/observability/alerts.yaml",
+        "tallyweir alerts list",
+    ),
+)
 
 
+@GROUP.callback()
 def alerts(
     context: typer.Context,
     rules: Annotated[
@@ -101,6 +95,9 @@ def alerts(
     show(as_json=False)
 
 
+@GROUP.command(
+    "list", epilog=example("tallyweir alerts list", "tallyweir alerts list --json")
+)
 def show(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of a table.")

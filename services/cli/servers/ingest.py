@@ -11,7 +11,7 @@ import typer
 
 from tallyweir.services.cli.command import command
 from tallyweir.services.cli.rendering import note, say
-from tallyweir.services.cli.servers.secret_commands import add_secret_commands
+from tallyweir.services.cli.servers.secret_commands import secret_commands
 from tallyweir.sinks.host_names import PUBLIC_NAMES_VARIABLE
 
 if TYPE_CHECKING:
@@ -86,28 +86,6 @@ def ingest(
 _VARIABLE = "TALLYWEIR_INGEST_KEYS_FILE"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    add_secret_commands(
-        app,
-        create,
-        name="ingest-keys",
-        word="key",
-        about="API keys of the ingest service",
-        variable=_VARIABLE,
-        examples=(
-            "tallyweir ingest-keys create --producer shop --topic orders",
-            (
-                "tallyweir ingest-keys create --producer shop --topic orders "
-                "--topic views --not-after 2027-01-01"
-            ),
-        ),
-        load_kind=_load_kind,
-        headings=("producer", "id prefix", "topics"),
-        cells=_cells,
-    )
-
-
 def create(
     producer: Annotated[
         str, typer.Option(help="The producer's name: small letters, digits, -.")
@@ -156,3 +134,22 @@ def _load_kind() -> SecretKind[ApiKey]:
 
 def _cells(key: ApiKey) -> tuple[str, ...]:
     return key.producer, repr(key.id_prefix), ",".join(sorted(key.topics))
+
+
+GROUP = secret_commands(
+    create,
+    name="ingest-keys",
+    word="key",
+    about="API keys of the ingest service",
+    variable=_VARIABLE,
+    examples=(
+        "tallyweir ingest-keys create --producer shop --topic orders",
+        (
+            "tallyweir ingest-keys create --producer shop --topic orders "
+            "--topic views --not-after 2027-01-01"
+        ),
+    ),
+    load_kind=_load_kind,
+    headings=("producer", "id prefix", "topics"),
+    cells=_cells,
+)

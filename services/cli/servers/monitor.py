@@ -11,7 +11,7 @@ import typer
 
 from tallyweir.services.cli.command import command
 from tallyweir.services.cli.rendering import note, say
-from tallyweir.services.cli.servers.secret_commands import add_secret_commands
+from tallyweir.services.cli.servers.secret_commands import secret_commands
 from tallyweir.sinks.host_names import PUBLIC_NAMES_VARIABLE
 
 if TYPE_CHECKING:
@@ -79,28 +79,6 @@ class _Role(StrEnum):
     ADMIN = "admin"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    add_secret_commands(
-        app,
-        create,
-        name="monitor-tokens",
-        word="token",
-        about="Tokens for the monitor's page",
-        variable=_VARIABLE,
-        examples=(
-            "tallyweir monitor-tokens create --name ada --role operator",
-            (
-                "tallyweir monitor-tokens create --name bob --role viewer "
-                "--not-after 2027-01-01"
-            ),
-        ),
-        load_kind=_load_kind,
-        headings=("name", "role"),
-        cells=_cells,
-    )
-
-
 def create(
     name: Annotated[
         str, typer.Option(help="The person's name; the ledger notes it with each act.")
@@ -140,3 +118,22 @@ def _load_kind() -> SecretKind[PageToken]:
 
 def _cells(token: PageToken) -> tuple[str, ...]:
     return token.name, token.role.value
+
+
+GROUP = secret_commands(
+    create,
+    name="monitor-tokens",
+    word="token",
+    about="Tokens for the monitor's page",
+    variable=_VARIABLE,
+    examples=(
+        "tallyweir monitor-tokens create --name ada --role operator",
+        (
+            "tallyweir monitor-tokens create --name bob --role viewer "
+            "--not-after 2027-01-01"
+        ),
+    ),
+    load_kind=_load_kind,
+    headings=("name", "role"),
+    cells=_cells,
+)

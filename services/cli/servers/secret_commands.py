@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from tallyweir.services.process.hashed_secrets import SecretKind
 
 
-def add_secret_commands(  # noqa: PLR0913 - what tells one kind from another
-    app: typer.Typer,
+def secret_commands(  # noqa: PLR0913 - what tells one kind from another
     create: Callable[..., None],
     *,
     name: str,
@@ -26,11 +25,10 @@ def add_secret_commands(  # noqa: PLR0913 - what tells one kind from another
     load_kind: Callable[[], SecretKind[Any]],
     headings: Sequence[str],
     cells: Callable[[Any], Sequence[str]],
-) -> None:
-    """Add the group of one kind of secret to the command line.
+) -> typer.Typer:
+    """Make the group of commands for one kind of secret.
 
     Args:
-        app: The command line.
         create: Makes a secret and prints it.
         name: Name of the group.
         word: The word for a secret of this kind.
@@ -72,7 +70,7 @@ def add_secret_commands(  # noqa: PLR0913 - what tells one kind from another
         "refuses it within a second.",
         epilog=example(f"tallyweir {name} revoke 0123456789ab"),
     )(revoke)
-    app.add_typer(group)
+    return group
 
 
 def _list_secrets(

@@ -19,35 +19,21 @@ from tallyweir.sinks.protocol.errors import ConfigurationError
 _APPLICATION = "tallyweir dead-letters"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    letters = typer.Typer(
-        name="dead-letters",
-        help="Records that could not become results: list, show and redrive them.",
-        no_args_is_help=True,
-        epilog=example("tallyweir dead-letters list departures"),
-    )
-    letters.command(
-        "list",
-        epilog=example(
-            "tallyweir dead-letters list departures",
-            "tallyweir dead-letters list departures --group UNKNOWN_SCHEMA",
-        ),
-    )(list_letters)
-    letters.command(
-        epilog=example("tallyweir dead-letters show departures.yaml flights/0/41")
-    )(show)
-    letters.command(
-        epilog=example(
-            "tallyweir dead-letters redrive departures --group UNKNOWN_SCHEMA "
-            "--reason 'flight_departure.v2 is known now' --dry-run",
-            "tallyweir dead-letters redrive departures --record flights/0/41 "
-            "--reason 'airport added'",
-        )
-    )(redrive)
-    app.add_typer(letters)
+GROUP = typer.Typer(
+    name="dead-letters",
+    help="Records that could not become results: list, show and redrive them.",
+    no_args_is_help=True,
+    epilog=example("tallyweir dead-letters list departures"),
+)
 
 
+@GROUP.command(
+    "list",
+    epilog=example(
+        "tallyweir dead-letters list departures",
+        "tallyweir dead-letters list departures --group UNKNOWN_SCHEMA",
+    ),
+)
 def list_letters(
     pipeline: PipelineName,
     group: Annotated[
@@ -94,6 +80,9 @@ def _redriven_to(topic: str, at: object, partition: object, offset: object) -> s
     return "perhaps" if offset is None else f"{topic}/{partition}/{offset}"
 
 
+@GROUP.command(
+    epilog=example("tallyweir dead-letters show departures.yaml flights/0/41")
+)
 def show(
     pipeline: PipelineName,
     record: Annotated[str, typer.Argument(help="TOPIC/PARTITION/OFFSET.")],
@@ -142,6 +131,14 @@ def show(
         say(line)
 
 
+@GROUP.command(
+    epilog=example(
+        "tallyweir dead-letters redrive departures --group UNKNOWN_SCHEMA "
+        "--reason 'flight_departure.v2 is known now' --dry-run",
+        "tallyweir dead-letters redrive departures --record flights/0/41 "
+        "--reason 'airport added'",
+    )
+)
 def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
     pipeline: PipelineName,
     reason: Annotated[

@@ -42,6 +42,14 @@ _ACTIONS = {
 _Gid = Annotated[str, typer.Argument(help="Global id, as `indoubt list` shows it.")]
 
 
+GROUP = typer.Typer(
+    name="indoubt",
+    help="Show and finish prepared branches that are still in doubt.",
+    no_args_is_help=True,
+    epilog=example("tallyweir indoubt list", "tallyweir indoubt commit GID"),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """The branches in doubt in all databases that could be read."""
@@ -52,31 +60,11 @@ class Findings:
     failures: Mapping[str, TallyweirError]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    group = typer.Typer(
-        help="Show and finish prepared branches that are still in doubt.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    group.command(
-        "list",
-        epilog=example("tallyweir indoubt list", "tallyweir indoubt list --json"),
-    )(show)
-    group.command("commit", epilog=example("tallyweir indoubt commit GID"))(commit)
-    group.command("rollback", epilog=example("tallyweir indoubt rollback GID"))(
-        roll_back
-    )
-    app.add_typer(
-        group,
-        name="indoubt",
-        epilog=example("tallyweir indoubt list", "tallyweir indoubt commit GID"),
-    )
-
-
-def show(
-    as_json: AsJson = False,
-) -> None:
+@GROUP.command(
+    "list",
+    epilog=example("tallyweir indoubt list", "tallyweir indoubt list --json"),
+)
+def show(as_json: AsJson = False) -> None:
     """Show each prepared branch of this home's pipelines with its evidence.
 
     Looks into the home and each database of TALLYWEIR_DATABASES, changes nothing and
@@ -93,12 +81,14 @@ def show(
         raise typer.Exit(_UNREACHABLE_EXIT_CODE)
 
 
+@GROUP.command(epilog=example("tallyweir indoubt commit GID"))
 def commit(gid: _Gid) -> None:
     """Commit a prepared branch whose batch is decided; refuses any other."""
     _finish(gid, InDoubtVerdict.COMMIT)
     say(f"Committed {gid}.")
 
 
+@GROUP.command("rollback", epilog=example("tallyweir indoubt rollback GID"))
 def roll_back(gid: _Gid) -> None:
     """Roll back a prepared branch that nobody will decide; refuses any other."""
     _finish(gid, InDoubtVerdict.ROLL_BACK)

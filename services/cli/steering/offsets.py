@@ -20,39 +20,20 @@ if TYPE_CHECKING:
     from tallyweir.services.kafka.pipeline_offsets import PartitionOffsets
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    group = typer.Typer(
-        help="Show or move the offsets that a pipeline reads next.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    group.command(
-        epilog=example(
-            "tallyweir offsets show departures",
-            "tallyweir offsets show departures --json",
-        )
-    )(show)
-    group.command(
-        epilog=example(
-            "tallyweir offsets reset departures --to-time 2026-05-03T04:00:00Z \\",
-            "    --reason 'contract v2 reads what v1 called dead' --dry-run",
-            "tallyweir offsets reset departures --to-offset flights:0=1200 \\",
-            "    --to-offset flights:1=1180 --reason 'a poisoned upload'",
-        )
-    )(reset)
-    group.command(
-        "accept-topic",
-        epilog=example(
-            "tallyweir offsets accept-topic departures \\",
-            "    --reason 'the topic was recreated with 12 partitions' --dry-run",
-        ),
-    )(accept_topic)
-    app.add_typer(
-        group, name="offsets", epilog=example("tallyweir offsets show departures")
-    )
+GROUP = typer.Typer(
+    name="offsets",
+    help="Show or move the offsets that a pipeline reads next.",
+    no_args_is_help=True,
+    epilog=example("tallyweir offsets show departures"),
+)
 
 
+@GROUP.command(
+    epilog=example(
+        "tallyweir offsets show departures",
+        "tallyweir offsets show departures --json",
+    )
+)
 def show(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """Show of each partition the next offset, its record's time, the log, and the lag.
 
@@ -73,6 +54,14 @@ def show(pipeline: PipelineName, as_json: AsJson = False) -> None:
     )
 
 
+@GROUP.command(
+    epilog=example(
+        "tallyweir offsets reset departures --to-time 2026-05-03T04:00:00Z \\",
+        "    --reason 'contract v2 reads what v1 called dead' --dry-run",
+        "tallyweir offsets reset departures --to-offset flights:0=1200 \\",
+        "    --to-offset flights:1=1180 --reason 'a poisoned upload'",
+    )
+)
 def reset(  # noqa: PLR0913, PLR0917 - options of a command
     pipeline: PipelineName,
     reason: Reason,
@@ -139,6 +128,13 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
     )
 
 
+@GROUP.command(
+    "accept-topic",
+    epilog=example(
+        "tallyweir offsets accept-topic departures \\",
+        "    --reason 'the topic was recreated with 12 partitions' --dry-run",
+    ),
+)
 def accept_topic(
     pipeline: PipelineName,
     reason: Reason,

@@ -20,45 +20,27 @@ from tallyweir.services.cli.arguments import (
     connected_home,
     pipeline_name,
 )
+from tallyweir.services.cli.command import command
 from tallyweir.services.cli.rendering import example, say, say_json, say_table
 
 _Name = Annotated[str, typer.Argument(help="Name of the snapshot.")]
 _UNCHANGED = "Nothing was changed (--dry-run)."
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    group = typer.Typer(
-        help="Take, list and drop snapshots of a pipeline's state.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-    )
-    group.command(
-        epilog=example(
-            "tallyweir snapshot take departures before-v2 --reason 'release 42'"
-        )
-    )(take)
-    group.command("list", epilog=example("tallyweir snapshot list departures"))(
-        list_all
-    )
-    group.command(epilog=example("tallyweir snapshot drop departures before-v2"))(drop)
-    app.add_typer(
-        group,
-        name="snapshot",
-        epilog=example(
-            "tallyweir snapshot take departures before-v2 --reason 'release 42'",
-            "tallyweir snapshot list departures",
-        ),
-    )
-    app.command(
-        epilog=example(
-            "tallyweir restore departures before-v2 --reason 'v2 counted twice' \\",
-            "    --dry-run",
-            "tallyweir restore departures before-v2 --reason 'v2 counted twice'",
-        )
-    )(restore)
+GROUP = typer.Typer(
+    name="snapshot",
+    help="Take, list and drop snapshots of a pipeline's state.",
+    no_args_is_help=True,
+    epilog=example(
+        "tallyweir snapshot take departures before-v2 --reason 'release 42'",
+        "tallyweir snapshot list departures",
+    ),
+)
 
 
+@GROUP.command(
+    epilog=example("tallyweir snapshot take departures before-v2 --reason 'release 42'")
+)
 def take(
     pipeline: PipelineName,
     name: _Name,
@@ -84,6 +66,7 @@ def take(
     )
 
 
+@GROUP.command("list", epilog=example("tallyweir snapshot list departures"))
 def list_all(pipeline: PipelineName, as_json: AsJson = False) -> None:
     """List the snapshots of a pipeline, the oldest batch first."""
     from tallyweir.sinks.postgres import steering
@@ -108,6 +91,7 @@ def list_all(pipeline: PipelineName, as_json: AsJson = False) -> None:
     )
 
 
+@GROUP.command(epilog=example("tallyweir snapshot drop departures before-v2"))
 def drop(pipeline: PipelineName, name: _Name, dry_run: DryRun = False) -> None:
     """Forget a snapshot, and with the driver's next start the IDs kept for it."""
     from tallyweir.sinks.postgres import steering
@@ -121,6 +105,11 @@ def drop(pipeline: PipelineName, name: _Name, dry_run: DryRun = False) -> None:
     say(f"Snapshot {name} of batch {dropped.sequence} is dropped.")
 
 
+@command(
+    "tallyweir restore departures before-v2 --reason 'v2 counted twice' \\",
+    "    --dry-run",
+    "tallyweir restore departures before-v2 --reason 'v2 counted twice'",
+)
 def restore(
     pipeline: PipelineName,
     name: _Name,
