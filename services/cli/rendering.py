@@ -17,6 +17,7 @@ from tallyweir.sinks.protocol.errors import describe_error
 
 CONFIGURATION_EXIT_CODE = 78
 UNEXPECTED_EXIT_CODE = 1
+UNCHANGED = "Nothing was changed (--dry-run)."
 
 
 def use_rich(stream: TextIO) -> bool:
@@ -34,6 +35,11 @@ def note(text: str) -> None:
     """Write a line about progress to stderr, which parsers do not read."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def say_done(done: str, *, dry_run: bool) -> None:
+    """Write what an act has done, or that its dry run changed nothing."""
+    say(UNCHANGED if dry_run else done)
 
 
 def say_json(value: Mapping[str, object]) -> None:

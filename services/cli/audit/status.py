@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 from tallyweir.services.cli.arguments import (
     AsJson,
     PipelineName,
+    connected_home,
     pipeline_databases,
     pipeline_name,
 )
 from tallyweir.services.cli.command import command
 from tallyweir.services.cli.rendering import note, say, say_json, say_table
 from tallyweir.services.kafka.source_lag import lags_of
-from tallyweir.sinks.protocol.errors import TallyweirError
 from tallyweir.sinks.protocol.offsets import TopicPartition
-from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 if TYPE_CHECKING:
     from tallyweir.services.kafka.open_transactions import HeldBack
@@ -51,19 +50,23 @@ def status(
     docs/status.md has the formula of every number.
     """
     from tallyweir.services.kafka.open_transactions import find_held_back
+    from tallyweir.services.kafka.topic_log import positions_of, read_positions
     from tallyweir.services.operate.pipeline_json import bottleneck_json, gauges_json
     from tallyweir.services.process.endpoints import find_endpoints
     from tallyweir.sinks.postgres import audit
     from tallyweir.sinks.postgres.records.pipeline_gauges import read_newest_gauges
-    from tallyweir.sinks.postgres.server.connection import connect
 
     databases = pipeline_databases(pipeline)
     endpoints = find_endpoints()
     name = pipeline_name(pipeline)
-    with connect(endpoints.home_dsn, application_name="tallyweir status") as home:
+    with connected_home("status") as home:
         found = audit.read_status(home, name, databases)
         topics = audit.read_source(home, name).topics
-        broker = _read_broker(endpoints.kafka_bootstrap, topics)
+        positions, troubles = read_positions(endpoints.kafka_bootstrap, topics)
+        broker = positions_of(topics, positions)
+        # Especially when Kafka is down, show what the home database knows.
+        for error in troubles:
+            note(f"lag unknown: {error.code}: {error.saw}")
         held_back = find_held_back(endpoints.kafka_bootstrap, broker or {})
         lags = lags_of(found.next_offsets, broker)
         total = None if lags is None else sum(lags.values())
@@ -147,19 +150,6 @@ def _held_json(found: HeldBack) -> dict[str, object]:
             for one in found.transactions
         ],
     }
-
-
-def _read_broker(
-    bootstrap: str, topics: tuple[str, ...]
-) -> dict[TopicPartition, BrokerPosition] | None:
-    from tallyweir.services.kafka.topic_log import TopicLog
-
-    try:
-        return TopicLog(bootstrap, *topics).read_positions()
-    except TallyweirError as error:
-        # Especially when Kafka is down, show what the home database knows.
-        note(f"lag unknown: {error.code}: {error.saw}")
-        return None
 
 
 def _say_status(found: Status, lags: Mapping[TopicPartition, int] | None) -> None:

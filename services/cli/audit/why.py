@@ -10,14 +10,13 @@ import typer
 
 from tallyweir.services.cli.arguments import (
     PipelineName,
+    connected_home,
     pipeline_databases,
     pipeline_name,
 )
 from tallyweir.services.cli.command import command
 from tallyweir.services.cli.rendering import say
 from tallyweir.services.kafka.source_lag import lags_of
-from tallyweir.sinks.protocol.offsets import TopicPartition
-from tallyweir.sinks.protocol.recovery import BrokerPosition
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -45,10 +44,10 @@ def why(
     what cannot be known.
     """
     from tallyweir.services.kafka.open_transactions import find_held_back
+    from tallyweir.services.kafka.topic_log import positions_of, read_positions
     from tallyweir.services.operate.id_fingerprints import fingerprints_of
     from tallyweir.services.process.endpoints import find_endpoints
     from tallyweir.sinks.postgres import audit
-    from tallyweir.sinks.postgres.server.connection import connect
 
     databases = pipeline_databases(pipeline)
     endpoints = find_endpoints()
@@ -57,7 +56,7 @@ def why(
     def probe(key: bytes, event_id: str) -> tuple[bytes, ...]:
         return fingerprints_of(key, event_id, source)
 
-    with connect(endpoints.home_dsn, application_name="tallyweir why") as home:
+    with connected_home("why") as home:
         explanation = audit.explain(home, name, event_id, probe, databases)
         read_from = audit.read_source(home, name)
         if explanation.is_known:
@@ -69,7 +68,9 @@ def why(
                 writers = _writers(read_from.schemas, pipeline)
                 _say_windows(home, endpoints.kafka_bootstrap, explanation, hit, writers)
             return
-    broker = _read_broker(endpoints.kafka_bootstrap, read_from.topics)
+    topics = read_from.topics
+    positions, _ = read_positions(endpoints.kafka_bootstrap, topics)
+    broker = positions_of(topics, positions)
     unread = lags_of(explanation.positions, broker)
     for sentence in audit.narrate_unknown(explanation, unread):
         say(sentence)
@@ -150,15 +151,3 @@ def readable_text(payload: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if text.isprintable() else None
-
-
-def _read_broker(
-    bootstrap: str, topics: tuple[str, ...]
-) -> dict[TopicPartition, BrokerPosition] | None:
-    from tallyweir.services.kafka.topic_log import TopicLog
-    from tallyweir.sinks.protocol.errors import TallyweirError
-
-    try:
-        return TopicLog(bootstrap, *topics).read_positions()
-    except TallyweirError:
-        return None

@@ -15,7 +15,7 @@ import typer
 
 from tallyweir.services.cli.arguments import PipelineName, Reason, connected_home
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.rendering import note, say, say_json
+from tallyweir.services.cli.rendering import UNCHANGED, note, say, say_json
 
 if TYPE_CHECKING:
     from tallyweir.services.operate.spark_process import DescribedFile
@@ -151,7 +151,7 @@ def _say_changed(changed: Changed, then: str, *, dry_run: bool) -> None:
 
     say_plan(changed.plan)
     if dry_run:
-        say(f"It could be version {changed.version}. Nothing was changed (--dry-run).")
+        say(f"It could be version {changed.version}. {UNCHANGED}")
         return
     say(
         f"Version {changed.version} of {changed.plan.pipeline} is in force after "

@@ -13,11 +13,12 @@ import typer
 
 from tallyweir.services.cli.arguments import (
     PipelineName,
+    connected_home,
     pipeline_databases,
     pipeline_name,
 )
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.rendering import say
+from tallyweir.services.cli.rendering import say, say_done
 
 if TYPE_CHECKING:
     from tallyweir.sinks.postgres.audit import RetentionGap
@@ -43,11 +44,10 @@ def accept_gap(
     from tallyweir.services.kafka.topic_log import TopicLog
     from tallyweir.services.process.endpoints import find_endpoints
     from tallyweir.sinks.postgres import audit
-    from tallyweir.sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()
     name = pipeline_name(pipeline)
-    with connect(endpoints.home_dsn, application_name="tallyweir accept-gap") as home:
+    with connected_home("accept-gap") as home:
         topics = audit.read_source(home, name).topics
         broker = TopicLog(endpoints.kafka_bootstrap, *topics).read_positions()
         if dry_run:
@@ -56,11 +56,7 @@ def accept_gap(
             gaps = audit.accept_gaps(home, name, broker, reason=reason)
     for gap in gaps:
         say(_tell(gap))
-    say(
-        "Nothing was changed (--dry-run)."
-        if dry_run
-        else f"Written to the ledger. Pipeline {name} can start."
-    )
+    say_done(f"Written to the ledger. Pipeline {name} can start.", dry_run=dry_run)
 
 
 def _tell(gap: RetentionGap) -> str:
@@ -92,20 +88,13 @@ def accept_loss(
     Refused when nothing is lost. The next start makes the table again; verify names
     the loss instead of looking for the rows.
     """
-    from tallyweir.services.process.endpoints import find_endpoints
     from tallyweir.sinks.postgres import steering
-    from tallyweir.sinks.postgres.server.connection import connect
 
     name, databases = pipeline_name(pipeline), pipeline_databases(pipeline)
     request = steering.ActRequest(
         pipeline=name, kind="accept-loss", reason=reason, dry_run=dry_run
     )
-    dsn = find_endpoints().home_dsn
-    with connect(dsn, application_name="tallyweir accept-loss") as home:
+    with connected_home("accept-loss") as home:
         lost = steering.accept_loss(home, request, table, databases)
     say(lost.told())
-    say(
-        "Nothing was changed (--dry-run)."
-        if dry_run
-        else f"Written to the ledger. Pipeline {name} can start."
-    )
+    say_done(f"Written to the ledger. Pipeline {name} can start.", dry_run=dry_run)

@@ -16,9 +16,6 @@ from tallyweir.services.cli.arguments import (
 from tallyweir.services.cli.rendering import example, say, say_json, say_table
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_APPLICATION = "tallyweir dead-letters"
-
-
 GROUP = typer.Typer(
     name="dead-letters",
     help="Records that could not become results: list, show and redrive them.",
@@ -106,12 +103,11 @@ def show(
     )
     from tallyweir.services.process.endpoints import find_endpoints
     from tallyweir.sinks.postgres import audit
-    from tallyweir.sinks.postgres.server.connection import connect
 
     name = pipeline_name(pipeline)
     place = parse_record(record)
     endpoints = find_endpoints()
-    with connect(endpoints.home_dsn, application_name=_APPLICATION) as home:
+    with connected_home("dead-letters") as home:
         letter = audit.read_letter(
             home,
             name,
@@ -165,7 +161,6 @@ def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
     from tallyweir.services.operate.redrive.redriver import redrive as send_again
     from tallyweir.services.operate.redrive.source_records import parse_record
     from tallyweir.services.process.endpoints import find_endpoints
-    from tallyweir.sinks.postgres.server.connection import connect
     from tallyweir.sinks.postgres.steering import RedriveSelection
 
     name = pipeline_name(pipeline)
@@ -182,7 +177,7 @@ def redrive(  # noqa: PLR0913, PLR0917 (a command's options are its parameters)
         group=group,
         record=None if record is None else parse_record(record),
     )
-    with connect(endpoints.home_dsn, application_name=_APPLICATION) as home:
+    with connected_home("dead-letters") as home:
         report = send_again(
             home,
             endpoints.kafka_bootstrap,

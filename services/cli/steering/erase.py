@@ -14,7 +14,7 @@ import typer
 
 from tallyweir.services.cli.arguments import PipelineName, connected_home, pipeline_name
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.rendering import note, say, say_table
+from tallyweir.services.cli.rendering import note, say, say_done, say_table
 
 _Where = Annotated[
     tuple[str, str] | None,
@@ -85,11 +85,10 @@ def erase(  # noqa: PLR0913, PLR0917 - each is an option
             receipt=receipt,
         )
     say("\n".join(erasure_told(name, erasure)))
-    say(
-        "Nothing was changed (--dry-run)."
-        if dry_run
-        else f"Keep the receipt apart from the database's backups: "
-        f"tallyweir erasures {name} --json"
+    say_done(
+        f"Keep the receipt apart from the database's backups: "
+        f"tallyweir erasures {name} --json",
+        dry_run=dry_run,
     )
 
 

@@ -21,13 +21,12 @@ from tallyweir.services.cli.arguments import (
     pipeline_name,
 )
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.rendering import say, say_json
+from tallyweir.services.cli.rendering import say, say_done, say_json
 
 _Pipeline = Annotated[
     str, typer.Argument(help="Name of the pipeline in front, or its YAML file.")
 ]
 _New = Annotated[str, typer.Argument(help="Name of the fork, or its YAML file.")]
-_UNCHANGED = "Nothing was changed (--dry-run)."
 
 
 @command(
@@ -58,11 +57,10 @@ def fork(
     with connected_home("fork") as home:
         made = steering.fork(home, request, pipeline_name(new), empty=empty or ())
     say("\n".join(fork_told(made)))
-    say(
-        _UNCHANGED
-        if dry_run
-        else f"Run it with a file of the name {made.pipeline} with the tables as "
-        f"before; then: tallyweir diff {made.of} {made.pipeline}"
+    say_done(
+        f"Run it with a file of the name {made.pipeline} with the tables as "
+        f"before; then: tallyweir diff {made.of} {made.pipeline}",
+        dry_run=dry_run,
     )
 
 
@@ -123,11 +121,10 @@ def switch(
     with connected_home("switch") as home:
         done = steering.switch(home, request, shadowing)
     say("\n".join(switch_told(done, front, shadowing)))
-    say(
-        _UNCHANGED
-        if dry_run
-        else "Drivers of both end and find their tables at the next start. Back again: "
-        f"tallyweir switch {shadowing} {front}"
+    say_done(
+        "Drivers of both end and find their tables at the next start. Back again: "
+        f"tallyweir switch {shadowing} {front}",
+        dry_run=dry_run,
     )
 
 
@@ -162,9 +159,8 @@ def discard(
     with connected_home("discard") as home:
         done = steering.discard(home, request)
     say("\n".join(discard_told(done)))
-    say(
-        _UNCHANGED
-        if dry_run
-        else "Its driver ends by itself. A pipeline of that name runs again only "
-        "after a new fork under it."
+    say_done(
+        "Its driver ends by itself. A pipeline of that name runs again only "
+        "after a new fork under it.",
+        dry_run=dry_run,
     )

@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tallyweir.services.cli.arguments import AsJson, PipelineName, Reason, pipeline_name
-from tallyweir.services.cli.rendering import example, say, say_json, say_table
+from tallyweir.services.cli.arguments import (
+    AsJson,
+    PipelineName,
+    Reason,
+    connected_home,
+    pipeline_name,
+)
+from tallyweir.services.cli.rendering import example, say, say_done, say_json, say_table
 
 if TYPE_CHECKING:
     from tallyweir.services.kafka.pipeline_offsets import PartitionOffsets
@@ -98,12 +104,11 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
         parse_target,
     )
     from tallyweir.services.process.endpoints import find_endpoints
-    from tallyweir.sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()
     name = pipeline_name(pipeline)
     target = parse_target(to_time, to_offset or ())
-    with connect(endpoints.home_dsn, application_name="tallyweir offsets") as home:
+    with connected_home("offsets") as home:
         moves = move_positions(
             home,
             endpoints.kafka_bootstrap,
@@ -121,10 +126,9 @@ def reset(  # noqa: PLR0913, PLR0917 - options of a command
         return
     for move in moves:
         say("\n".join(move_told(move)))
-    say(
-        "Nothing was changed (--dry-run)."
-        if dry_run
-        else f"Pipeline {name} goes on from there; a driver at work does so by itself."
+    say_done(
+        f"Pipeline {name} goes on from there; a driver at work does so by itself.",
+        dry_run=dry_run,
     )
 
 
@@ -154,11 +158,10 @@ def accept_topic(
         accepted_told,
     )
     from tallyweir.services.process.endpoints import find_endpoints
-    from tallyweir.sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()
     name = pipeline_name(pipeline)
-    with connect(endpoints.home_dsn, application_name="tallyweir offsets") as home:
+    with connected_home("offsets") as home:
         accepted = accept_recreated(
             home, endpoints.kafka_bootstrap, name, reason=reason, dry_run=dry_run
         )
@@ -168,11 +171,7 @@ def accept_topic(
         return
     for one in accepted:
         say("\n".join(accepted_told(one)))
-    say(
-        "Nothing was changed (--dry-run)."
-        if dry_run
-        else f"Pipeline {name} can start, and reads from there."
-    )
+    say_done(f"Pipeline {name} can start, and reads from there.", dry_run=dry_run)
 
 
 def _line(part: PartitionOffsets) -> tuple[object, ...]:

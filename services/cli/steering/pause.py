@@ -29,7 +29,14 @@ from tallyweir.services.cli.arguments import (
 )
 from tallyweir.services.cli.audit.verify import keep_receipt, say_receipt
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.rendering import note, say, say_json, say_table
+from tallyweir.services.cli.rendering import (
+    UNCHANGED,
+    note,
+    say,
+    say_done,
+    say_json,
+    say_table,
+)
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 if TYPE_CHECKING:
@@ -93,7 +100,7 @@ def drain(  # noqa: PLR0913, PLR0917 - each is an option
             if as_json:
                 say_json({"drained": False, "waiting": asdict(waiting)})
             else:
-                say(f"Pipeline {name} can be drained. Nothing was changed (--dry-run).")
+                say(f"Pipeline {name} can be drained. {UNCHANGED}")
             return
         outcome = _await_end(home, name, asked, timeout)
         receipt = audit.verify(home, name, databases)
@@ -179,9 +186,6 @@ def _say_end(
     say_receipt(receipt)
 
 
-_UNCHANGED = "Nothing was changed (--dry-run)."
-
-
 @command("tallyweir pause departures --reason 'airports reload until 10:00'")
 def pause(
     pipeline: PipelineName,
@@ -201,7 +205,7 @@ def pause(
     with connected_home("pause") as home:
         paused = steering.pause(home, name, reason=reason, dry_run=dry_run)
     if paused is None:
-        say(f"Pipeline {name} can be paused. {_UNCHANGED}")
+        say(f"Pipeline {name} can be paused. {UNCHANGED}")
         return
     say(
         f"Pipeline {name} is paused after batch {paused.last_sequence}. "
@@ -218,4 +222,4 @@ def resume(pipeline: PipelineName, dry_run: DryRun = False) -> None:
     with connected_home("resume") as home:
         ended = steering.resume(home, name, dry_run=dry_run)
     say(f"Pipeline {name} was {ended.told()}.")
-    say(_UNCHANGED if dry_run else "It goes on; a driver that waits claims an epoch.")
+    say_done("It goes on; a driver that waits claims an epoch.", dry_run=dry_run)

@@ -19,7 +19,7 @@ from tallyweir.services.cli.arguments import (
     pipeline_name,
 )
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.rendering import say, say_json, say_table
+from tallyweir.services.cli.rendering import UNCHANGED, say, say_json, say_table
 from tallyweir.sinks.scaling.bounds import NOT_SCALED
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def scale(  # noqa: PLR0913 - its options
         say_json(_scaling_json(found))
         return
     if dry_run:
-        say(f"It would be: {bounds_told(wanted)}. Nothing was changed (--dry-run).")
+        say(f"It would be: {bounds_told(wanted)}. {UNCHANGED}")
     _say_scaling(found, bounds_told(found.bounds))
 
 

@@ -21,10 +21,16 @@ from tallyweir.services.cli.arguments import (
     pipeline_name,
 )
 from tallyweir.services.cli.command import command
-from tallyweir.services.cli.rendering import example, say, say_json, say_table
+from tallyweir.services.cli.rendering import (
+    UNCHANGED,
+    example,
+    say,
+    say_done,
+    say_json,
+    say_table,
+)
 
 _Name = Annotated[str, typer.Argument(help="Name of the snapshot.")]
-_UNCHANGED = "Nothing was changed (--dry-run)."
 
 
 GROUP = typer.Typer(
@@ -59,10 +65,8 @@ def take(
             home, known, name, reason=reason, dry_run=dry_run
         )
     say(f"Snapshot {name} of pipeline {known} is of batch {taken.sequence}.")
-    say(
-        _UNCHANGED
-        if dry_run
-        else f"To go back: tallyweir restore {known} {name} --reason 'why'"
+    say_done(
+        f"To go back: tallyweir restore {known} {name} --reason 'why'", dry_run=dry_run
     )
 
 
@@ -100,7 +104,7 @@ def drop(pipeline: PipelineName, name: _Name, dry_run: DryRun = False) -> None:
     with connected_home("snapshot") as home:
         dropped = steering.drop_snapshot(home, known, name, dry_run=dry_run)
     if dry_run:
-        say(f"Snapshot {name} of batch {dropped.sequence} can be dropped. {_UNCHANGED}")
+        say(f"Snapshot {name} of batch {dropped.sequence} can be dropped. {UNCHANGED}")
         return
     say(f"Snapshot {name} of batch {dropped.sequence} is dropped.")
 
@@ -129,11 +133,10 @@ def restore(
         restored_told,
     )
     from tallyweir.services.process.endpoints import find_endpoints
-    from tallyweir.sinks.postgres.server.connection import connect
 
     endpoints = find_endpoints()
     known = pipeline_name(pipeline)
-    with connect(endpoints.home_dsn, application_name="tallyweir restore") as home:
+    with connected_home("restore") as home:
         restored = restore_snapshot(
             home,
             endpoints.kafka_bootstrap,
@@ -146,8 +149,7 @@ def restore(
         say_json({"pipeline": known, "dry_run": dry_run, **asdict(restored)})
         return
     say("\n".join(restored_told(restored)))
-    say(
-        _UNCHANGED
-        if dry_run
-        else f"Pipeline {known} reads on there; a driver at work does so by itself."
+    say_done(
+        f"Pipeline {known} reads on there; a driver at work does so by itself.",
+        dry_run=dry_run,
     )
