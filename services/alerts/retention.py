@@ -12,16 +12,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
+from tallyweir.services.kafka.clients import admin_client, looking_consumer
 from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S
-from tallyweir.services.kafka.topics import SILENT_LOG
-from tallyweir.sinks.kafka_settings import client_config
 from tallyweir.sinks.protocol.errors import RetryableError
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.recovery import BrokerPosition
@@ -168,7 +168,7 @@ class KafkaRetention:
         missing = [topic for topic in topics if topic not in self._settings]
         if not missing:
             return
-        admin = AdminClient({**client_config(self._bootstrap)}, logger=SILENT_LOG)
+        admin = admin_client(self._bootstrap)
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in missing]
         answers = admin.describe_configs(asked, request_timeout=BROKER_TIMEOUT_S)
         for resource, answer in answers.items():
@@ -201,25 +201,15 @@ class KafkaRetention:
     def _ask_times(
         self, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, datetime | None]:
-        consumer = Consumer(
-            {
-                **client_config(self._bootstrap),
-                # The consumer commits nothing and joins no group.
-                "group.id": "tallyweir-alerts",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-                # One record of each partition is enough.
-                "queued.min.messages": 1,
-                "fetch.message.max.bytes": 65_536,
-            },
-            logger=SILENT_LOG,
-        )
-        try:
+        # One record of each partition is enough.
+        settings: dict[str, str | int] = {
+            "auto.offset.reset": "earliest",
+            "queued.min.messages": 1,
+            "fetch.message.max.bytes": 65_536,
+        }
+        consumer = looking_consumer(self._bootstrap, "tallyweir-alerts", settings)
+        with closing(consumer):
             return _read_first(consumer, offsets)
-        finally:
-            consumer.close()
 
 
 def retention_of(settings: Mapping[str, str]) -> Retention:

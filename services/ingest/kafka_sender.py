@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tallyweir.services.ingest.scoped_ids import NamedEvent
-from tallyweir.services.kafka.topics import SILENT_LOG
+from tallyweir.services.kafka.clients import SILENT_LOG
 from tallyweir.sinks.kafka_settings import client_config
 
 #: An event without an acknowledgement for this long has an unknown outcome.

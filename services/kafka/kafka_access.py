@@ -16,7 +16,6 @@ from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ResourcePatternType,
     ResourceType,
     ScramCredentialInfo,
@@ -25,7 +24,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from tallyweir.services.kafka.topics import SILENT_LOG
+from tallyweir.services.kafka.clients import admin_client
 from tallyweir.sinks.kafka_settings import KAFKA_CONFIG_VARIABLE, client_config
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
@@ -73,7 +72,7 @@ def grant_access(
     Raises:
         ConfigurationError: ``KAFKA_CONFIG_INVALID`` or ``KAFKA_ACCESS_REFUSED``.
     """
-    admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
+    admin = admin_client(bootstrap)
     configs = [
         (service, client_config(bootstrap, {KAFKA_CONFIG_VARIABLE: str(path)}))
         for service, path in users

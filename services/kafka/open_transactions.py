@@ -10,15 +10,15 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from tallyweir.services.kafka.clients import looking_consumer
 from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S
-from tallyweir.services.kafka.topics import SILENT_LOG
-from tallyweir.sinks.kafka_settings import client_config
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.recovery import BrokerPosition
 
@@ -107,25 +107,15 @@ def find_held_back(
 
 
 def _read_open(bootstrap: str) -> list[OpenTransaction]:
-    consumer = Consumer(
-        {
-            **client_config(bootstrap),
-            # The consumer commits nothing and joins no group.
-            "group.id": "tallyweir-transactions",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        },
-        logger=SILENT_LOG,
+    consumer = looking_consumer(
+        bootstrap, "tallyweir-transactions", {"auto.offset.reset": "earliest"}
     )
-    try:
+    with closing(consumer):
         known = consumer.list_topics(_LOG, timeout=BROKER_TIMEOUT_S).topics[_LOG]
         if known.error is not None:
             raise KafkaException(known.error)
         consumer.assign([KafkaTopicPartition(_LOG, one, 0) for one in known.partitions])
         newest = _read_newest(consumer, len(known.partitions))
-    finally:
-        consumer.close()
     return list(open_transactions(newest.items()))
 
 

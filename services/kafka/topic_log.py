@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.services.kafka.clients import admin_client, looking_consumer
 from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     RetryableError,
@@ -40,7 +40,6 @@ BROKER_TIMEOUT_S = 10.0
 SILENCE_MAX_S = 30.0
 
 _RECORDS_FETCHED = 10_000
-_QUIET = {"log_level": 0}
 _NO_TOPIC = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - its public name
@@ -121,25 +120,12 @@ class TopicLog:
     def _count(self, wanted: OffsetRange) -> int:
         if wanted.length == 0:
             return 0
-        consumer = Consumer(
-            {
-                **client_config(self._bootstrap),
-                "group.id": "tallyweir-recount",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
-                **_QUIET,
-            }
-        )
-        try:
-            place = wanted.topic_partition
-            consumer.assign(
-                [KafkaTopicPartition(place.topic, place.partition, wanted.from_offset)]
-            )
+        place = wanted.topic_partition
+        start = KafkaTopicPartition(place.topic, place.partition, wanted.from_offset)
+        consumer = looking_consumer(self._bootstrap, "tallyweir-recount")
+        with closing(consumer):
+            consumer.assign([start])
             return self._count_until(consumer, wanted.until_offset)
-        finally:
-            consumer.close()
 
     def _count_until(self, consumer: Consumer, until_offset: int) -> int:
         counted = 0
@@ -167,7 +153,7 @@ class TopicLog:
     @contextmanager
     def _asking(self) -> Iterator[tuple[AdminClient, dict[TopicPartition, str]]]:
         """Yield the partitions with their topics' ids; translate Kafka's errors."""
-        admin = AdminClient({**client_config(self._bootstrap), **_QUIET})
+        admin = admin_client(self._bootstrap)
         try:
             answers = admin.describe_topics(
                 TopicCollection(list(self._topics)), request_timeout=BROKER_TIMEOUT_S
@@ -355,7 +341,7 @@ class TopicTimes:
         Raises:
             RetryableError: ``KAFKA_UNREACHABLE``.
         """
-        admin = AdminClient({**client_config(self._bootstrap), **_QUIET})
+        admin = admin_client(self._bootstrap)
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         with self._translated():
             answers = admin.describe_configs(
@@ -372,21 +358,11 @@ class TopicTimes:
 
     @contextmanager
     def _consumer(self) -> Iterator[Consumer]:
-        consumer = Consumer(
-            {
-                **client_config(self._bootstrap),
-                "group.id": "tallyweir-offsets",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
-                **_QUIET,
-            }
-        )
-        try:
-            with self._translated():
-                yield consumer
-        finally:
-            consumer.close()
+        with (
+            self._translated(),
+            closing(looking_consumer(self._bootstrap, "tallyweir-offsets")) as consumer,
+        ):
+            yield consumer
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

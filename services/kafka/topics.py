@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.services.kafka.clients import admin_client
 from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     RetryableError,
@@ -16,11 +14,6 @@ from tallyweir.sinks.protocol.errors import (
 )
 
 ANSWER_TIMEOUT_S = 10.0
-
-# Without it, the client writes log lines of its own about a silent broker.
-SILENT_LOG = logging.getLogger("tallyweir.kafka.silent")
-SILENT_LOG.addHandler(logging.NullHandler())
-SILENT_LOG.propagate = False
 
 
 def ensure_topic(bootstrap: str, name: str, *, partitions: int | None = None) -> int:
@@ -37,7 +30,7 @@ def ensure_topic(bootstrap: str, name: str, *, partitions: int | None = None) ->
         ConfigurationError: The topic is missing and ``partitions`` is None, it has
             another number of partitions, or the broker refuses to create it.
     """
-    admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
+    admin = admin_client(bootstrap)
     found = _count_partitions(admin, bootstrap, name)
     if found is None and partitions is not None:
         _create(admin, bootstrap, name, partitions)
@@ -66,7 +59,7 @@ def create_if_missing(bootstrap: str, name: str, *, partitions: int) -> int:
     Raises:
         TallyweirError: As ``ensure_topic``.
     """
-    admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
+    admin = admin_client(bootstrap)
     found = _count_partitions(admin, bootstrap, name)
     if found is None:
         return ensure_topic(bootstrap, name, partitions=partitions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 
 from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -11,9 +12,8 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from tallyweir.schemas.codec import EventRecord, decode
 from tallyweir.schemas.contract import Contract
 from tallyweir.schemas.errors import DecodeError
+from tallyweir.services.kafka.clients import looking_consumer
 from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S
-from tallyweir.services.kafka.topics import SILENT_LOG
-from tallyweir.sinks.kafka_settings import client_config
 from tallyweir.sinks.protocol.offsets import OffsetRange
 
 #: A batch may have millions of records, and a person waits for the answer.
@@ -38,27 +38,15 @@ def find_event(
         id_field: The field that holds the ID.
         event_id: The ID as people write it.
     """
-    consumer = Consumer(
-        {
-            **client_config(bootstrap),
-            "group.id": "tallyweir-why",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-        },
-        logger=SILENT_LOG,
-    )
-    try:
-        for part in ranges:
-            for message in _read(consumer, part):
-                event = _decoded(message, writers)
-                if event is not None and str(event.get(id_field)) == event_id:
-                    return event
-    except KafkaException:
-        return None
-    finally:
-        consumer.close()
+    with closing(looking_consumer(bootstrap, "tallyweir-why")) as consumer:
+        try:
+            for part in ranges:
+                for message in _read(consumer, part):
+                    event = _decoded(message, writers)
+                    if event is not None and str(event.get(id_field)) == event_id:
+                        return event
+        except KafkaException:
+            return None
     return None
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Report
 
-from tallyweir.services.kafka.topics import SILENT_LOG
+from tallyweir.services.kafka.clients import SILENT_LOG
 from tallyweir.sinks.kafka_settings import client_config
 from tallyweir.sinks.protocol.errors import RetryableError
 

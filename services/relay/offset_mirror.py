@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from tallyweir.services.kafka.topics import ANSWER_TIMEOUT_S, SILENT_LOG
+from tallyweir.services.kafka.clients import admin_client
+from tallyweir.services.kafka.topics import ANSWER_TIMEOUT_S
 from tallyweir.services.relay.kafka_failures import kafka_failure
-from tallyweir.sinks.kafka_settings import client_config
 from tallyweir.sinks.protocol.errors import RetryableError
 from tallyweir.sinks.protocol.offsets import TopicPartition
 
@@ -55,7 +54,7 @@ class OffsetMirror:
     def __init__(
         self, bootstrap: str, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
+        self._admin = admin_client(bootstrap)
         self._clock = clock
         self._acknowledged: dict[str, dict[TopicPartition, int]] = {}
         self._refreshed_at: dict[str, float] = {}

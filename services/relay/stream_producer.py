@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Report
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from tallyweir.services.kafka.topics import ANSWER_TIMEOUT_S, SILENT_LOG
+from tallyweir.services.kafka.clients import SILENT_LOG, admin_client
+from tallyweir.services.kafka.topics import ANSWER_TIMEOUT_S
 from tallyweir.services.relay.kafka_failures import kafka_failure
 from tallyweir.services.relay.messages import HEADER_BYTES_MAX, Message
 from tallyweir.sinks.kafka_settings import client_config
@@ -121,7 +122,7 @@ class RelayTopics:
     """Counts the partitions of topics, and caches the counts."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
+        self._admin = admin_client(bootstrap)
         self._partitions: dict[str, int] = {}
 
     def ensure(self, topic: str, *, like: str) -> int:

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import psycopg
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 from psycopg.rows import TupleRow
 
 from tallyweir.services.alerts.channels import check_reachable, make_channels
 from tallyweir.services.alerts.rules_file import RulesFile, read_rules
+from tallyweir.services.kafka.clients import admin_client
 from tallyweir.services.local.embedded.jars import JAR_LOCK, locked_jars, verify_jar
 from tallyweir.services.local.embedded.java import find_java, java_version
 from tallyweir.services.local.embedded.servers import embedded_kafka, embedded_postgres
@@ -41,7 +41,6 @@ from tallyweir.services.process.endpoints import (
     launcher,
     shown_dsn,
 )
-from tallyweir.sinks.kafka_settings import client_config
 from tallyweir.sinks.postgres.audit import read_overview
 from tallyweir.sinks.postgres.audit.status.branch_needs import (
     BranchNeeds,
@@ -154,7 +153,7 @@ def _kafka() -> Check:
         if not broker.is_running():
             return _starts_on_first_use("kafka", KAFKA_VARIABLE)
         bootstrap, kind = broker.bootstrap, f"embedded Kafka {_broker_version()}"
-    client = AdminClient({**client_config(bootstrap), "log_level": 0})
+    client = admin_client(bootstrap)
     try:
         cluster = client.list_topics(timeout=_KAFKA_TIMEOUT_S)
     except KafkaException as exc:

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from tallyweir.services.kafka.clients import looking_consumer
 from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S, SILENCE_MAX_S
-from tallyweir.services.kafka.topics import SILENT_LOG
-from tallyweir.sinks.kafka_settings import client_config
 from tallyweir.sinks.postgres.steering import RecordPosition
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 from tallyweir.sinks.protocol.offsets import is_kafka_topic
@@ -63,17 +62,10 @@ class SourceRecords:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._consumer = Consumer(
-            {
-                **client_config(bootstrap),
-                "group.id": "tallyweir-redrive",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "error",
-                "queued.max.messages.kbytes": _FETCHED_AHEAD_KB,
-            },
-            logger=SILENT_LOG,
+        self._consumer = looking_consumer(
+            bootstrap,
+            "tallyweir-redrive",
+            {"queued.max.messages.kbytes": _FETCHED_AHEAD_KB},
         )
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from confluent_kafka import KafkaError, Message, Producer
 
 from tallyweir.services.dev.bench.world.bench_world import DUPLICATES
-from tallyweir.services.kafka.topics import SILENT_LOG
+from tallyweir.services.kafka.clients import SILENT_LOG
 from tallyweir.services.local.datasets.page_views import (
     EVENTS_PER_SECOND,
     FIRST_VIEW_MICROS,

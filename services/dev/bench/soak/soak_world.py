@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
@@ -31,9 +31,9 @@ from tallyweir.services.dev.bench.world.bench_world import (
     incomplete_run,
 )
 from tallyweir.services.dev.bench.world.driver_run import wrong_result
-from tallyweir.services.kafka.topics import ANSWER_TIMEOUT_S, SILENT_LOG
+from tallyweir.services.kafka.clients import admin_client
+from tallyweir.services.kafka.topics import ANSWER_TIMEOUT_S
 from tallyweir.services.process.endpoints import Endpoints, program_environment
-from tallyweir.sinks.kafka_settings import client_config
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.errors import FatalError
@@ -90,7 +90,7 @@ class SoakTopic:
     """
 
     def __init__(self, bootstrap: str) -> None:
-        self._admin = AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
+        self._admin = admin_client(bootstrap)
 
     def create(self) -> None:
         """Create the topic."""
