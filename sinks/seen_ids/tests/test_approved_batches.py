@@ -77,3 +77,19 @@ def test_what_was_staged_again_or_after_it_is_not_handed_on() -> None:
             assert holder.review(1, in_order=False) is None
         holder.ask(holder.begin(replace(_TERMS, through_sequence=6)), _one(1))
     assert [{}, {}, {}, {}, {5: [7]}] == handed
+
+
+def test_only_the_batch_before_is_known_as_it_was_staged() -> None:
+    """Where that is another driver's, the catalog is read through all batches."""
+    through: list[int] = []
+
+    def open_view(terms: RoundTerms, _held: _Held) -> SegmentView:
+        through.append(terms.through_sequence)
+        return view_of()
+
+    with ClaimHolder(open_view) as holder:
+        for through_sequence, filed in ((4, 1), (6, 1), (7, 0)):
+            number = holder.begin(replace(_TERMS, through_sequence=through_sequence))
+            holder.ask(number, _one(0))
+            assert holder.review(filed, in_order=False) is None
+    assert [4, 6, 6] == through
