@@ -1,4 +1,7 @@
-"""The value formats that there are, by the ending of a contract's file."""
+"""The value formats that there are, by the ending of a contract's file.
+
+A new format is added to ``FORMATS``.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ If a header holds the ID, the service writes the prefix in front of it: into
 ``ce_source`` if the pipeline reads ``ce_id`` and ``ce_source``, otherwise into the
 header itself. If a field holds the ID, the producer writes the prefix, because the
 service does not change fields. It only fills in a text field that is absent, from
-``Idempotency-Key``. ``key_file`` keeps the prefixes apart.
+``Idempotency-Key``. ``api_keys`` keeps the prefixes apart.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ def test_each_check_finds_what_it_is_for(
     package = tmp_path / "sinks"
     (package / "sql").mkdir(parents=True)
     (package / "sql" / "odd.sql").write_text("-- name: unused\nSELECT * FROM t\n")
+    (package / "__init__.py").write_text('"""What is here.\n\n- ``gone``: is not."""')
     body = "    x = 1\n" * FUNCTION_LINES_MAX
     lines = [
         "import time",

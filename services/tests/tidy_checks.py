@@ -90,6 +90,8 @@ _OUTPUT_CLASS = re.compile(
     r"\b(?:Append|Join|Keyed|Outbox|Stateful|Window)(?:Output|Table|Columns)\b"
 )
 _SQL_BLOCK = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+#: The modules that a line of a package's docstring lists: "- ``one``, ``two``: ...".
+_LISTED = re.compile(r"^- ((?:``\w+``,\s+)*``\w+``):", re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _LAUNCHER_CODE = re.compile(r'echo "([A-Z_]+)"')
@@ -176,6 +178,19 @@ def find_shared_names(root: Path) -> list[str]:
         f"{' and '.join(found)} have one name"
         for name, found in shared_names(root).items()
         if name not in SHARED_NAMES
+    ]
+
+
+def find_gone_modules(root: Path) -> list[str]:
+    """Find modules that the docstring of their package lists, and that it lacks."""
+    return [
+        f"{name_of(path, root)} lists {name}, which is not there"
+        for path in python_files(root)
+        if path.name == "__init__.py"
+        for listed in _LISTED.findall(ast.get_docstring(parse(path)) or "")
+        for name in re.findall(r"\w+", listed)
+        if not (path.parent / f"{name}.py").exists()
+        and not (path.parent / name).is_dir()
     ]
 
 
@@ -464,6 +479,7 @@ def find_told_kinds(root: Path) -> list[str]:
 
 CHECKS: tuple[Callable[[Path], list[str]], ...] = (
     find_shared_names,
+    find_gone_modules,
     find_long_modules,
     find_long_functions,
     find_sleeps,

@@ -56,7 +56,7 @@ A batch's life
                               · sealed
 
 While a batch is published, the driver plans and stages the next one, on the state that
-the first will leave (``stage_ahead``). Publish transactions follow each other. Each
+the first will leave (``StageAhead``). Publish transactions follow each other. Each
 compares the state that its batch was planned on with the stored state, under the lock.
 So if a batch fails, the batch that was staged behind it is never published.
 
@@ -73,10 +73,10 @@ counts are exact and no event is lost. But rows of failed attempts and batches s
 the tables, next to the rows that count.
 
 Modules, in the order in which a batch meets them: ``coordinator`` takes it from plan
-to ledger, ``stage_ahead`` the next one meanwhile; ``votes`` adds up phase one,
-``keyed_votes`` phase 2b; ``publisher`` prepares, decides and commits;
-``decisions`` and ``offsets`` say whether it may; ``in_doubt`` and ``resolution`` decide
-what happens to a branch that a crash has left.
+to ledger, and stages the next one meanwhile; ``votes`` adds up phases one and 2b;
+``publisher`` prepares, decides and commits; ``decisions`` and ``offsets`` say whether
+it may; ``in_doubt`` and ``resolution`` decide what happens to a branch that a crash has
+left.
 
 The fence
 =========

@@ -219,9 +219,9 @@ class Measures:
         counts: Counters of the pipeline's own functions.
         distributions: Values that these functions have observed.
         hot_keys: The hottest keys by output, for windows and keyed state.
-        ages: Committed events by their age, in the buckets of ``ages.py``. In a task's
-            measures it is the age when its batch was planned, in a batch's the age
-            right before its COMMIT.
+        ages: Committed events by their age, in the buckets of ``age_bucket``. In a
+            task's measures it is the age when its batch was planned, in a batch's the
+            age right before its COMMIT.
         ids: Lookups in the catalog, by the driver: IDs that were ``asked`` for, IDs
             that the filters could not spare a search (``looked_up``), and IDs whose
             search found something (``met``).

@@ -1,7 +1,7 @@
 """Where a starting driver may resume: Postgres' offsets compared with the broker's.
 
 This module is pure: the caller passes what Postgres stores and what the broker reports.
-A lost answer to COMMIT needs no restart: ``coordinator`` publishes again.
+A lost answer to COMMIT comes here only if ``coordinator`` has published again in vain.
 """
 
 from __future__ import annotations

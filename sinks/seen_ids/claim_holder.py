@@ -4,8 +4,8 @@ The holder lives in the driver, for one claim of one epoch. It keeps a copy of t
 committed catalog on its disk. In memory it holds three sets of IDs: those that the
 current round has claimed; those of the batch before, which may still be on their way
 into Postgres; and those of the batch before that, so that the copy need not read them
-again (held_batches.py). So nothing is lost if the holder ends, and a batch that is not
-published leaves nothing in it.
+again (``HeldBatches`` of ``catalog_copy``). So nothing is lost if the holder ends, and
+a batch that is not published leaves nothing in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What precedes a claim: wait while the pipeline is held, and notice a successor."""
+"""What precedes a claim of an epoch: wait for the pipeline, and notice a successor.
+
+A driver waits while the pipeline is paused or held by a run.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Kafka as a Spark source, with the options and offsets that exactly-once depends on.
 
 A claim begins to read at the offsets that Postgres holds. Spark writes ``offsets/N`` in
-the checkpoint directory before batch N runs. Only this file shows the planned ranges of
-a batch; Spark does not pass them to ``foreachBatch``.
+the checkpoint directory before batch N runs. Only that file of Spark's shows the
+planned ranges of a batch; Spark does not pass them to ``foreachBatch``.
 """
 
 from __future__ import annotations

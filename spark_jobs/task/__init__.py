@@ -1,1 +1,1 @@
-"""What an executor does with its events: decide their fate, and stage their rows."""
+"""What an executor does: decode its events, decide their fate, stage their rows."""

@@ -1,4 +1,7 @@
-"""Hashes the events' IDs, to find erased events and to claim the IDs."""
+"""Hashes IDs: to find erased events, and for the questions by which tasks claim IDs.
+
+``verdicts`` asks these questions.
+"""
 
 from __future__ import annotations
 

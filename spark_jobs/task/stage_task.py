@@ -1,8 +1,8 @@
 """Phase one of the batch protocol, as one Spark task runs it on an executor.
 
-A task gets a share of the batch's rows, decides the fate of each, copies the rows to
-staging and yields one line: its vote, or the error that kept it from voting. Readers
-see no staged row before the driver publishes.
+A task gets a share of the batch's rows, decodes them (``StageTask.decode``), decides
+the fate of each, copies the rows to staging and yields one line: its vote, or the error
+that kept it from voting. Readers see no staged row before the driver publishes.
 """
 
 from __future__ import annotations

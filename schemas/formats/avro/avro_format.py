@@ -352,7 +352,7 @@ def _unframed_form(payload: bytes, writers: Mapping[int, Contract]) -> str | Non
 
 
 def _read_values(body: bytes, writer: Contract, count: int) -> Mapping[str, Any]:
-    import fastavro  # noqa: PLC0415 - as in ``avro_codec``
+    import fastavro  # noqa: PLC0415 - as in ``_compile_schema``
 
     # The first fields make a valid record, because a named type is declared at its
     # first use.

@@ -22,6 +22,10 @@ break any of them. The rules::
     branches decided == branches committed               branches
     each group of a window in one database               window_groups
     rows shown == state of windows, or digests kept      row_values
+
+The first four, ``epochs`` and ``watermark`` are checked here, the others by modules of
+``checks``: ``stateful_outputs`` in ``keyed_state``, ``repeated_rows`` in
+``copied_rows``.
 """
 
 from __future__ import annotations

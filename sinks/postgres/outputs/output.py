@@ -2,6 +2,7 @@
 
 Pipelines declare outputs by ``tallyweir.schemas.pipeline.outputs.pipeline_output``, and
 ``tallyweir.spark_jobs.tables.layout_builder`` makes these of those.
+``docs/architecture.md`` lists all that a new kind needs.
 
 An output moves ``VotedRows`` and tells a replay which rows to compare, ``ReplayPart``.
 """

@@ -1,18 +1,19 @@
 """The home's publish transaction: everything that a batch changes there, or nothing.
 
-The order of its steps is the protocol's (``tallyweir.sinks.protocol``):
+The steps, in order:
 
 1. lock the pipeline's row, so that publish transactions of one pipeline queue up;
 2. fence and compare the offsets, by what is read under the lock;
-3. write the ledger: batch, partitions, outputs; for a batch run, its name and inputs,
-   and take away what it replaces;
-4. move the voted rows from staging to their tables and check their number;
-5. merge the windows and settle those that the watermark has passed;
-6. change keyed state and timers to what phase 2b voted for;
-7. advance offsets and watermark;
-8. record the branches that were prepared in other databases, the decision, the newest
-   rows if the pipeline keeps them, and what the batch has cost;
-9. COMMIT, with ``synchronous_commit = on``.
+3. write the ledger: batch and partitions; for a batch run, its name and inputs, and
+   take away what it replaces;
+4. move events that became no result, and the seen IDs;
+5. advance offsets and watermark;
+6. have each output move its voted rows, check their number, and settle windows;
+7. write what the batch made of each output;
+8. change keyed state and timers to what phase 2b voted for;
+9. record the branches that were prepared in other databases (the decision), samples if
+   the pipeline keeps them, and what the batch has cost;
+10. COMMIT, with ``synchronous_commit = on``.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""The checks of verify: one module for each kind of row that must agree."""
+"""Checks of audits: rows, IDs and branches against the ledger.
+
+``verification`` checks the ledger itself.
+"""
