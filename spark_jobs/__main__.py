@@ -15,11 +15,15 @@ from tallyweir.schemas.errors import ContractError
 from tallyweir.sinks.metrics_endpoint import serve_metrics
 from tallyweir.sinks.postgres.records.driver_log import DriverLog
 from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
-from tallyweir.spark_jobs.driver.dead_told import ALL_DIED, dead_told
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.engine.kept_memory import keep_freed_memory
 from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
-from tallyweir.spark_jobs.engine.program import configure_spark_logging, stop_on_signals
+from tallyweir.spark_jobs.engine.program import (
+    ALL_DIED,
+    configure_spark_logging,
+    dead_told,
+    stop_on_signals,
+)
 
 _DONE = 0
 

@@ -61,8 +61,8 @@ from tallyweir.sinks.protocol.identity import Attempt, Epoch
 from tallyweir.sinks.protocol.votes import BatchTally, OutputTally
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.event_columns import argument_column
-from tallyweir.spark_jobs.task.windows.window_assignment import assign_windows
-from tallyweir.spark_jobs.task.windows.window_partials import (
+from tallyweir.spark_jobs.task.window_assignment import assign_windows
+from tallyweir.spark_jobs.task.window_partials import (
     aggregate_windows,
     find_late,
     find_revising,

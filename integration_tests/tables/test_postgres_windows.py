@@ -32,7 +32,7 @@ from tallyweir.sinks.postgres.server.columns import Column
 from tallyweir.sinks.postgres.server.naming import state_table
 from tallyweir.sinks.protocol.decisions import PublishOutcome
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
-from tallyweir.spark_jobs.task.windows.window_partials import from_ordered, to_ordered
+from tallyweir.spark_jobs.task.window_partials import from_ordered, to_ordered
 
 _START = datetime(2026, 3, 1, tzinfo=UTC)
 _SIZE_S = 10

@@ -12,11 +12,12 @@ import structlog
 from tallyweir.schemas.errors import ContractError
 from tallyweir.sinks.protocol.batch_run import BatchRun, Disposition
 from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
-from tallyweir.spark_jobs.driver.dead_told import ALL_DIED, dead_told
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
 from tallyweir.spark_jobs.engine.program import (
+    ALL_DIED,
     configure_spark_logging,
+    dead_told,
     end_on_interrupt,
 )
 

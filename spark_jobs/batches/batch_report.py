@@ -1,4 +1,4 @@
-"""The result of a batch, and the time of each of its phases."""
+"""The result of a batch, the time of its phases, and the CPU time that they took."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+import psutil
+from pyspark.sql import SparkSession
 
 from tallyweir.sinks.protocol.coordinator import BatchResult
 from tallyweir.sinks.protocol.ports import BatchPlan
@@ -64,3 +67,28 @@ class BatchTimes:
         phases = {"plan": self.plan, "stage": self.stage, "publish": self.publish}
         phases["wait"] = seconds - sum(phases.values())
         return BatchReport(plan=plan, result=result, seconds=seconds, phases=phases)
+
+
+class ProcessCpu:
+    """Tells the CPU time of the driver and its JVM since the last call.
+
+    It does not count Spark's Python workers: tasks report their own time.
+
+    Args:
+        spark: The session; its JVM runs on the driver's machine.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        jvm = spark.sparkContext._jvm  # noqa: SLF001 - Spark has no other way to it
+        assert jvm is not None, "a driver has a JVM"
+        self._jvm = psutil.Process(jvm.java.lang.ProcessHandle.current().pid())
+        self._before = self._now()
+
+    def spent(self) -> dict[str, float]:
+        """Return the CPU seconds since the last call, by process."""
+        before, self._before = self._before, self._now()
+        return {name: self._before[name] - before[name] for name in before}
+
+    def _now(self) -> dict[str, float]:
+        jvm = self._jvm.cpu_times()
+        return {"driver": time.process_time(), "jvm": jvm.user + jvm.system}

@@ -37,11 +37,13 @@ from tallyweir.sinks.protocol.measures import Measures
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.protocol.ports import BatchPlan, Rejection, StagedBatch
 from tallyweir.sinks.protocol.recovery import check_topic_identity
-from tallyweir.spark_jobs.batches.batch_report import BatchReport, BatchTimes
+from tallyweir.spark_jobs.batches.batch_report import (
+    BatchReport,
+    BatchTimes,
+    ProcessCpu,
+)
 from tallyweir.spark_jobs.batches.prepared_pipeline import BridgeParts
 from tallyweir.spark_jobs.batches.ticks import Ticks
-from tallyweir.spark_jobs.engine.background import begin_in_thread
-from tallyweir.spark_jobs.engine.process_cpu import ProcessCpu
 from tallyweir.spark_jobs.engine.spark_failure import (
     SPARK_FAILURES,
     what_failed_and_why,
@@ -358,6 +360,26 @@ class Bridge:
             if self.failure is error:
                 raise
             raise self.failure from error
+
+
+def begin_in_thread(work: Callable[[], None]) -> Future[None]:
+    """Run ``work`` in a new thread that does not keep the process alive.
+
+    The threads of a pool would keep it alive: a driver that must stop and gives up on a
+    server that hangs could then never end.
+    """
+    begun: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
+            begun.set_exception(error)
+        else:
+            begun.set_result(None)
+
+    threading.Thread(target=run, name="publish", daemon=True).start()
+    return begun
 
 
 def _not_here() -> NoReturn:

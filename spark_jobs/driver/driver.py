@@ -43,12 +43,12 @@ from tallyweir.spark_jobs.batches.prepared_pipeline import (
 )
 from tallyweir.spark_jobs.driver.claiming import OwnClaims, await_nobody_holds
 from tallyweir.spark_jobs.driver.dead_letter_watch import DeadLetterWatch
-from tallyweir.spark_jobs.driver.dead_told import dead_told
 from tallyweir.spark_jobs.driver.driver_metrics import DriverMetrics
 from tallyweir.spark_jobs.driver.pipeline_drain import PipelineDrain
 from tallyweir.spark_jobs.driver.version_watch import VersionWatch
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.engine.kept_memory import leave_lasting_objects
+from tallyweir.spark_jobs.engine.program import dead_told
 from tallyweir.spark_jobs.engine.spark_failure import query_failed
 from tallyweir.spark_jobs.scaling.scaler import Scaler, open_scaler
 from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin, TopicState

@@ -19,6 +19,7 @@ from typing import Any
 import structlog
 
 from tallyweir.sinks import process_log
+from tallyweir.sinks.protocol.votes import EventCounts
 
 
 def configure_spark_logging(
@@ -108,3 +109,17 @@ def _screen() -> int:
 def _on_interrupt(handler: Callable[[int, FrameType | None], None]) -> None:
     signal.signal(signal.SIGINT, handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+#: The exit code of a call in which all records became dead letters.
+ALL_DIED = 1
+
+
+def dead_told(pipeline: str, counts: EventCounts) -> str | None:
+    """Say how many records are dead letters and which command shows why, or None."""
+    if not counts.dead:
+        return None
+    shows = f"tallyweir dead-letters list {pipeline} shows why."
+    if counts.is_all_dead:
+        return f"NO RESULTS: all of {counts.read:,} records are dead letters; {shows}"
+    return f"{counts.dead:,} of {counts.read:,} records are dead letters; {shows}"

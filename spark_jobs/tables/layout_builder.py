@@ -40,9 +40,11 @@ from tallyweir.schemas.pipeline.outputs.append import Append
 from tallyweir.schemas.pipeline.outputs.join import Join
 from tallyweir.schemas.pipeline.outputs.outbox import Outbox
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
-from tallyweir.schemas.pipeline.outputs.stateful import Stateful
+from tallyweir.schemas.pipeline.outputs.stateful import RESULT_TYPES, Stateful
 from tallyweir.schemas.pipeline.outputs.window import Window
 from tallyweir.sinks.postgres.outputs.append_table import AppendTable
+from tallyweir.sinks.postgres.outputs.key_text import KEY_TYPES
+from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
 from tallyweir.sinks.postgres.outputs.outbox_table import OutboxTable
 from tallyweir.sinks.postgres.outputs.output import Output as Table
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
@@ -53,7 +55,6 @@ from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.guarantee import Guarantee
 from tallyweir.spark_jobs.frame.transformed_events import added_columns
 from tallyweir.spark_jobs.keyed.joined_events import as_stateful
-from tallyweir.spark_jobs.keyed.keyed_layout import keyed_table
 from tallyweir.spark_jobs.tables.window_layout import window_table
 
 #: The shards of a stateful output's keys; at most one task per shard works on them.
@@ -184,6 +185,45 @@ def _(output: Output, number: int, declared: DeclaredEvents) -> Table:
 def _(output: Window, number: int, declared: DeclaredEvents) -> Table:
     branches = branches_of(output)
     return window_table(number, output, staging_table(number), declared.types, branches)
+
+
+def keyed_table(
+    output: Stateful,
+    staging: str,
+    event_columns: tuple[Column, ...],
+    types: Mapping[str, str],
+) -> KeyedTable:
+    """Describe a stateful output to its home database.
+
+    Args:
+        output: The output.
+        staging: Staging table of its events.
+        event_columns: Columns of events that its function gets.
+        types: Postgres types of all columns of an event.
+
+    Raises:
+        ConfigurationError: ``KEY_TYPE``: values of a key could have two spellings.
+    """
+    for name in output.key:
+        if types[name] not in KEY_TYPES:
+            raise ConfigurationError(
+                "KEY_TYPE",
+                saw=f"The key column {name} of {output.table} is {types[name]}.",
+                why="Keys are stored as text, so each key must have exactly one "
+                "spelling.",
+                fix="Convert it in a transform to one of "
+                f"{', '.join(sorted(KEY_TYPES))}.",
+            )
+    return KeyedTable(
+        table=output.table,
+        staging_table=staging,
+        event_columns=event_columns,
+        key=tuple(Column(name=n, postgres_type=types[n]) for n in output.key),
+        columns=tuple(
+            Column(name=name, postgres_type=RESULT_TYPES[kind])
+            for name, kind in output.columns.items()
+        ),
+    )
 
 
 def staging_table(number: int) -> str:

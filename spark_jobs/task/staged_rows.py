@@ -33,8 +33,8 @@ from tallyweir.spark_jobs.task.classified_events import (
     I64Array,
 )
 from tallyweir.spark_jobs.task.verdicts import ERASED
-from tallyweir.spark_jobs.task.windows.window_assignment import Assigned, assign_chosen
-from tallyweir.spark_jobs.task.windows.window_partials import (
+from tallyweir.spark_jobs.task.window_assignment import Assigned, assign_chosen
+from tallyweir.spark_jobs.task.window_partials import (
     aggregate_windows,
     find_late,
     find_revising,

@@ -50,8 +50,8 @@ from tallyweir.spark_jobs.task.postgres_values import (
     find_nested_zeros,
     find_unstorable,
 )
-from tallyweir.spark_jobs.task.windows.window_assignment import assign_chosen
-from tallyweir.spark_jobs.task.windows.window_partials import find_late
+from tallyweir.spark_jobs.task.window_assignment import assign_chosen
+from tallyweir.spark_jobs.task.window_partials import find_late
 
 #: The condition that the side table of filtered events gives for erased ones.
 ERASED = "erased"

@@ -15,8 +15,8 @@ from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.postgres.server.columns import Column
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.event_columns import argument_column
-from tallyweir.spark_jobs.task.windows.window_assignment import assign_windows
-from tallyweir.spark_jobs.task.windows.window_partials import aggregate_windows
+from tallyweir.spark_jobs.task.window_assignment import assign_windows
+from tallyweir.spark_jobs.task.window_partials import aggregate_windows
 
 _MINUTE_US = 60_000_000
 _EVENTS = 40_000

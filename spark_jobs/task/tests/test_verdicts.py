@@ -43,7 +43,7 @@ from tallyweir.spark_jobs.task.verdicts import (
     KnownIds,
     Rules,
 )
-from tallyweir.spark_jobs.task.windows.window_assignment import assign_windows
+from tallyweir.spark_jobs.task.window_assignment import assign_windows
 
 _KEY = b"0123456789abcdef"
 _NOON_US = 1_700_000_000_000_000

@@ -16,7 +16,7 @@ from tallyweir.sinks.postgres.outputs.window_columns import (
     AlignedWindows,
     SessionWindows,
 )
-from tallyweir.spark_jobs.task.windows.window_assignment import (
+from tallyweir.spark_jobs.task.window_assignment import (
     assign_windows,
     join_sessions,
 )

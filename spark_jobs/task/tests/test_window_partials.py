@@ -25,8 +25,8 @@ from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.postgres.server.columns import Column
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.event_columns import argument_column
-from tallyweir.spark_jobs.task.windows.window_assignment import Assigned, assign_windows
-from tallyweir.spark_jobs.task.windows.window_partials import (
+from tallyweir.spark_jobs.task.window_assignment import Assigned, assign_windows
+from tallyweir.spark_jobs.task.window_partials import (
     aggregate_windows,
     find_late,
     find_revising,

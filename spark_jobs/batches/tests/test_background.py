@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tallyweir.spark_jobs.engine.background import begin_in_thread
+from tallyweir.spark_jobs.batches.bridge import begin_in_thread
 
 _PATIENCE_S = 60.0
 

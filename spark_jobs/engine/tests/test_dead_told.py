@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallyweir.sinks.protocol.votes import EventCounts
-from tallyweir.spark_jobs.driver.dead_told import dead_told
+from tallyweir.spark_jobs.engine.program import dead_told
 
 
 def test_a_call_without_dead_letters_says_nothing() -> None:

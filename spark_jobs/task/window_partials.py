@@ -38,7 +38,7 @@ from tallyweir.sinks.postgres.outputs.window_columns import (
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.event_columns import argument_column
-from tallyweir.spark_jobs.task.windows.window_assignment import Assigned, join_sessions
+from tallyweir.spark_jobs.task.window_assignment import Assigned, join_sessions
 
 I64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
