@@ -6,22 +6,18 @@ import argparse
 import os
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
-import structlog
-
-from tallyweir.schemas.errors import ContractError
 from tallyweir.sinks.metrics_endpoint import serve_metrics
 from tallyweir.sinks.postgres.records.driver_log import DriverLog
-from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
-from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.engine.kept_memory import keep_freed_memory
-from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
 from tallyweir.spark_jobs.engine.program import (
     ALL_DIED,
-    configure_spark_logging,
     dead_told,
+    read_pipeline,
+    run_program,
     stop_on_signals,
 )
 
@@ -36,34 +32,20 @@ def main() -> int:
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args()
     stop = stop_on_signals()
-    log = DriverLog()
-    try:
-        configure_spark_logging(log.take)
-        keep_freed_memory()
-        return _run(arguments.pipeline, log, stop, once=arguments.once)
-    except (TallyweirError, ContractError) as error:
-        if arguments.debug:
-            structlog.get_logger().exception("driver failed")
-        sys.stderr.write("\n".join(describe_error(error)) + "\n")
-        log.take(
-            {
-                "level": "error",
-                "event": "driver ended",
-                "error_code": error.code,
-                "saw": error.saw,
-                "fix": error.fix,
-            }
+    with closing(DriverLog()) as log:
+        return run_program(
+            "driver",
+            lambda: _run(arguments.pipeline, log, stop, once=arguments.once),
+            debug=arguments.debug,
+            keep=log.take,
         )
-        return error.exit_code
-    finally:
-        log.close()
 
 
 def _run(
     pipeline_file: Path, log: DriverLog, stop: threading.Event, *, once: bool
 ) -> int:
-    pipeline = load_with_code(pipeline_file)
-    settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
+    keep_freed_memory()
+    pipeline, settings = read_pipeline(pipeline_file)
     log.open(settings.home_dsn, pipeline.name)
     # Spark takes seconds to import; mistakes in the pipeline are told before.
     from tallyweir.spark_jobs.driver.driver import Driver  # noqa: PLC0415

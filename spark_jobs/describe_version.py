@@ -7,17 +7,12 @@ tables that a version makes, have them told by this process. It changes nothing.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from tallyweir.schemas.errors import ContractError
 from tallyweir.sinks.postgres.versions.version_claim import describe_layout
-from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
-from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
-from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
-from tallyweir.spark_jobs.engine.program import configure_spark_logging
+from tallyweir.spark_jobs.engine.program import read_pipeline, run_program
 
 
 def describe_version(pipeline_file: Path) -> dict[str, Any]:
@@ -27,8 +22,7 @@ def describe_version(pipeline_file: Path) -> dict[str, Any]:
         TallyweirError: As a driver with that file would before its first claim.
         ContractError: A contract cannot be used.
     """
-    pipeline = load_with_code(pipeline_file)
-    settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
+    pipeline, settings = read_pipeline(pipeline_file)
     # Spark takes seconds to import; mistakes in the pipeline are told before.
     from tallyweir.spark_jobs.batches.prepared_pipeline import (  # noqa: PLC0415
         prepare_pipeline,
@@ -51,12 +45,11 @@ def describe_version(pipeline_file: Path) -> dict[str, Any]:
 
 def main() -> int:
     """Describe the version of a file; the exit code is 0 unless it has a mistake."""
-    try:
-        configure_spark_logging()
-        description = describe_version(Path(sys.argv[1]))
-    except (TallyweirError, ContractError) as error:
-        sys.stderr.write("\n".join(describe_error(error)) + "\n")
-        return error.exit_code
+    return run_program("description", _describe)
+
+
+def _describe() -> int:
+    description = describe_version(Path(sys.argv[1]))
     # What the file itself has printed comes before it.
     sys.stdout.write("\n" + json.dumps(description) + "\n")
     return 0

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
-import structlog
-
-from tallyweir.schemas.errors import ContractError
 from tallyweir.sinks.protocol.batch_run import BatchRun, Disposition
-from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
-from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
-from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
 from tallyweir.spark_jobs.engine.program import (
     ALL_DIED,
-    configure_spark_logging,
     dead_told,
     end_on_interrupt,
+    read_pipeline,
+    run_program,
 )
 
 _TOLD = "interrupted: the same command finishes the run, unless it is done"
@@ -36,19 +30,11 @@ def main() -> int:
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args()
     end_on_interrupt(_TOLD)
-    try:
-        configure_spark_logging()
-        return _execute(arguments)
-    except (TallyweirError, ContractError) as error:
-        if arguments.debug:
-            structlog.get_logger().exception("run failed")
-        sys.stderr.write("\n".join(describe_error(error)) + "\n")
-        return error.exit_code
+    return run_program("run", lambda: _execute(arguments), debug=arguments.debug)
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    pipeline = load_with_code(arguments.pipeline)
-    settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
+    pipeline, settings = read_pipeline(arguments.pipeline)
     # Spark takes seconds to import; report mistakes in the pipeline before.
     from tallyweir.spark_jobs.batch.file_source import open_files  # noqa: PLC0415
     from tallyweir.spark_jobs.batch.kafka_ranges import open_ranges, parse_ranges  # noqa: PLC0415

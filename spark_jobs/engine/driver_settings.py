@@ -38,8 +38,8 @@ class DriverSettings:
         spark_master: Such as ``local[4]`` or ``spark://host:7077``.
         spark_jars: The connector's jars.
         class_archive: The file that ``tallyweir.spark_jobs.engine.class_archive``
-        wrote, if any. state_directory: The directory of checkpoints, caches and logs;
-        safe to delete
+            wrote, if any.
+        state_directory: The directory of checkpoints, caches and logs; safe to delete
             while no driver runs.
         batch_offsets_max: The most offsets that one batch reads.
         small_batch_offsets_max: The most offsets of a batch that the driver stages

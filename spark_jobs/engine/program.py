@@ -1,4 +1,4 @@
-"""What every program here begins with: its log, and how SIGTERM and Ctrl-C end it.
+"""What every program here shares: how it begins, tells its error, and ends.
 
 SIGINT may be blocked until ``stop_on_signals`` or ``end_on_interrupt`` is called, so
 that a SIGINT during Python's start is not lost. The functions unblock it.
@@ -13,28 +13,79 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import structlog
 
+from tallyweir.schemas.errors import ContractError
+from tallyweir.schemas.pipeline import Pipeline
 from tallyweir.sinks import process_log
+from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
 from tallyweir.sinks.protocol.votes import EventCounts
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
 
 
-def configure_spark_logging(
+def run_program(
+    name: str,
+    work: Callable[[], int],
+    *,
+    debug: bool = False,
     keep: Callable[[Mapping[str, Any]], None] = lambda _line: None,
-) -> None:
-    """Log one line per event to stderr: readable text on a terminal, otherwise JSON.
+) -> int:
+    """Set up the log, do the work, and return the exit code.
+
+    An error is explained on stderr, and gives the code.
 
     Args:
-        keep: Also gets each line; must neither block nor raise.
+        name: What the log calls the program.
+        work: The program's work, which returns its exit code.
+        debug: Also log where an error was raised.
+        keep: Also gets each line of the log, and the error at the end; must neither
+            block nor raise.
+    """
+    try:
+        _configure_logging(keep)
+        return work()
+    except (TallyweirError, ContractError) as error:
+        if debug:
+            structlog.get_logger().exception(f"{name} failed")
+        sys.stderr.write("\n".join(describe_error(error)) + "\n")
+        keep(
+            {
+                "level": "error",
+                "event": f"{name} ended",
+                "error_code": error.code,
+                "saw": error.saw,
+                "fix": error.fix,
+            }
+        )
+        return error.exit_code
+
+
+def read_pipeline(path: Path) -> tuple[Pipeline, DriverSettings]:
+    """Load a pipeline with its code, and the settings of a process that runs it.
 
     Raises:
-        ConfigurationError: As ``process_log.read_log_level``.
+        TallyweirError, ContractError: As ``load_with_code`` and
+            ``DriverSettings.from_environment``.
+    """
+    pipeline = load_with_code(path)
+    return pipeline, DriverSettings.from_environment(
+        os.environ, pipeline.wanted_databases
+    )
+
+
+def _configure_logging(keep: Callable[[Mapping[str, Any]], None]) -> None:
+    """Log one line per event to stderr: readable text on a terminal, otherwise JSON.
 
     Py4J's log is silenced. Py4J logs the errors that it raises, a page from each of its
     threads and partly to the root logger, and would bury the lines that matter.
+
+    Raises:
+        ConfigurationError: As ``process_log.read_log_level``.
     """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_named)

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
-import structlog
-
-from tallyweir.schemas.errors import ContractError
 from tallyweir.sinks.protocol.batch_run import BatchRun
-from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
-from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
-from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
-from tallyweir.spark_jobs.engine.program import configure_spark_logging
+from tallyweir.spark_jobs.engine.program import read_pipeline, run_program
 
 
 def main() -> int:
@@ -29,20 +22,11 @@ def main() -> int:
     parser.add_argument("--run", default="notebook")
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args()
-    try:
-        configure_spark_logging()
-        _capture(arguments)
-    except (TallyweirError, ContractError) as error:
-        if arguments.debug:
-            structlog.get_logger().exception("capture failed")
-        sys.stderr.write("\n".join(describe_error(error)) + "\n")
-        return error.exit_code
-    return 0
+    return run_program("capture", lambda: _capture(arguments), debug=arguments.debug)
 
 
-def _capture(arguments: argparse.Namespace) -> None:
-    pipeline = load_with_code(arguments.pipeline)
-    settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
+def _capture(arguments: argparse.Namespace) -> int:
+    pipeline, settings = read_pipeline(arguments.pipeline)
     # Spark takes seconds to import; report mistakes in the pipeline before.
     from tallyweir.spark_jobs.batch.file_source import open_files  # noqa: PLC0415
     from tallyweir.spark_jobs.batch.kafka_ranges import parse_ranges  # noqa: PLC0415
@@ -63,6 +47,7 @@ def _capture(arguments: argparse.Namespace) -> None:
             manifest = capture.newest(arguments.records)
     for one in manifest.ranges:
         sys.stdout.write(f"{one.records} records of {one.offsets}\n")
+    return 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tallyweir.schemas.pipeline import Pipeline, definition_hash
+from tallyweir.schemas.pipeline import definition_hash
 from tallyweir.sinks.postgres.audit import verify
 from tallyweir.sinks.postgres.audit.why.slice_results import (
     Position,
@@ -38,8 +38,7 @@ from tallyweir.spark_jobs.batches.prepared_pipeline import (
     read_pipeline_files,
 )
 from tallyweir.spark_jobs.batches.stage_jobs import StageJobs
-from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
-from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
+from tallyweir.spark_jobs.engine.program import read_pipeline
 from tallyweir.spark_jobs.notebook.captured_slice import CapturedSlice, as_frame
 from tallyweir.spark_jobs.notebook.dry_publish import Comparison, DryPublish
 from tallyweir.spark_jobs.notebook.judged_events import JudgedEvents, judge_events
@@ -77,10 +76,7 @@ class Stages:
     def __init__(self, captured: CapturedSlice) -> None:
         self.captured = captured
         path = captured.pipeline_file
-        self.pipeline: Pipeline = load_with_code(path)
-        self._given = DriverSettings.from_environment(
-            os.environ, self.pipeline.wanted_databases
-        )
+        self.pipeline, self._given = read_pipeline(path)
         files = read_pipeline_files(self.pipeline, path)
         readers = [captured.lookup_reader(one) for one in self.pipeline.enrich]
         self._opened = ExitStack()

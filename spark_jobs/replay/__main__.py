@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import sys
 from pathlib import Path
 from types import FrameType
 
-import structlog
-
-from tallyweir.schemas.errors import ContractError
 from tallyweir.sinks.postgres.audit.replay.replay_receipt import ReplayReceipt
-from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
-from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
-from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
-from tallyweir.spark_jobs.engine.program import configure_spark_logging
+from tallyweir.spark_jobs.engine.program import read_pipeline, run_program
 
 _INTERRUPTED = 130
 
@@ -30,14 +23,16 @@ def main() -> int:
     parser.add_argument("--debug", action="store_true")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
+    return run_program(
+        "replay",
+        lambda: _replay(arguments.pipeline, arguments.since),
+        debug=arguments.debug,
+    )
+
+
+def _replay(path: Path, since: str | None) -> int:
     try:
-        configure_spark_logging()
-        receipt = _replay(arguments.pipeline, arguments.since)
-    except (TallyweirError, ContractError) as error:
-        if arguments.debug:
-            structlog.get_logger().exception("replay failed")
-        sys.stderr.write("\n".join(describe_error(error)) + "\n")
-        return error.exit_code
+        receipt = _compute(path, since)
     except KeyboardInterrupt:
         sys.stderr.write("The replay was interrupted; its databases are dropped.\n")
         return _INTERRUPTED
@@ -45,9 +40,8 @@ def main() -> int:
     return 0 if receipt.is_verified else 1
 
 
-def _replay(path: Path, since: str | None) -> ReplayReceipt:
-    pipeline = load_with_code(path)
-    settings = DriverSettings.from_environment(os.environ, pipeline.wanted_databases)
+def _compute(path: Path, since: str | None) -> ReplayReceipt:
+    pipeline, settings = read_pipeline(path)
     # Spark takes seconds to import; report mistakes in the pipeline before.
     from tallyweir.spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
     from tallyweir.spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
