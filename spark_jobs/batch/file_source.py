@@ -196,18 +196,26 @@ class FileSource:
 
     @property
     def inputs(self) -> tuple[RunInput, ...]:
+        """Its inputs, one for each partition of the run's topic."""
         return tuple(file.as_input for file in self.files)
 
     @property
     def until_offsets(self) -> tuple[int, ...]:
+        """One more than the last offset of each input, in order."""
         return tuple(file.until_offset for file in self.files)
 
     def read(self, spark: SparkSession) -> DataFrame:
+        """Return its records, in the columns of Spark's Kafka source."""
         chunks = tuple(chunk for file in self.files for chunk in file.chunks)
         tasks = spark.range(0, len(chunks), 1, max(1, len(chunks)))
         return tasks.mapInArrow(_ReadChunks(chunks, self.contract), _COLUMNS)
 
     def check_unchanged(self) -> None:
+        """Check that the input has not changed since the run began.
+
+        Raises:
+            ConfigurationError: The input has changed; nothing was published.
+        """
         for file in self.files:
             file.check_unchanged()
 

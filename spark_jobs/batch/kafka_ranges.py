@@ -49,7 +49,7 @@ def parse_ranges(texts: Sequence[str]) -> list[OffsetRange]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaRanges:
-    """Ranges of one topic, at most one for each partition; see ``BoundedInput``."""
+    """Ranges of one topic, at most one for each partition; see ``FileSource``."""
 
     settings: DriverSettings
     pipeline: Pipeline

@@ -13,10 +13,9 @@ import uuid
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from typing import Protocol
+from typing import TypeAlias
 
 import structlog
-from pyspark.sql import DataFrame, SparkSession
 
 from tallyweir.sinks.faultpoints import FaultPoint, making
 from tallyweir.sinks.postgres.ledger.batch_runs import (
@@ -27,8 +26,7 @@ from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.publish.home import PostgresHome
 from tallyweir.sinks.postgres.schema.migrations import migrate
 from tallyweir.sinks.postgres.server.connection import connect
-from tallyweir.sinks.protocol.batch_run import BatchRun, RunInput
-from tallyweir.sinks.protocol.coordinator import Coordinator
+from tallyweir.sinks.protocol.batch_run import BatchRun
 from tallyweir.sinks.protocol.decisions import check_epoch
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.guarantee import Guarantee
@@ -36,6 +34,8 @@ from tallyweir.sinks.protocol.identity import BatchKey, SparkBatchId
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.protocol.ports import BatchPlan, Progress, Rejection, StagedBatch
 from tallyweir.sinks.protocol.votes import EventCounts
+from tallyweir.spark_jobs.batch.file_source import FileSource
+from tallyweir.spark_jobs.batch.kafka_ranges import KafkaRanges
 from tallyweir.spark_jobs.batch.upsert import check_upsert, correcting
 from tallyweir.spark_jobs.batches.prepared_pipeline import (
     PipelineFiles,
@@ -47,6 +47,9 @@ from tallyweir.spark_jobs.driver.claiming import await_nobody_holds
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.tables.layout_builder import SHARDS
+
+#: Input with an end, the same at every attempt.
+BoundedInput: TypeAlias = FileSource | KafkaRanges
 
 
 class RunExecution:
@@ -148,11 +151,7 @@ class RunExecution:
                 source.check_unchanged()
                 return staged
 
-            coordinator = Coordinator(
-                databases.publisher,
-                jobs.stage_keys if jobs.layout.keyed else None,
-            )
-            result = coordinator.run_batch(plan, stage)
+            result = jobs.coordinator(databases.publisher).run_batch(plan, stage)
             with making(FaultPoint.SEALED):
                 databases.tidy(live_from_us=jobs.live_from_us(plan))
         return result.tally.counts
@@ -220,32 +219,6 @@ def _check_replaceable(layout: PipelineLayout, progress: Progress) -> None:
                 fix="Append, or load into a pipeline with a name and tables of its "
                 "own.",
             )
-
-
-class BoundedInput(Protocol):
-    """Input with an end, the same at every attempt."""
-
-    @property
-    def inputs(self) -> tuple[RunInput, ...]:
-        """Its inputs, one for each partition of the run's topic."""
-        ...
-
-    @property
-    def until_offsets(self) -> tuple[int, ...]:
-        """One more than the last offset of each input, in order."""
-        ...
-
-    def read(self, spark: SparkSession) -> DataFrame:
-        """Return its records, in the columns of Spark's Kafka source."""
-        ...
-
-    def check_unchanged(self) -> None:
-        """Check that the input has not changed since the run began.
-
-        Raises:
-            ConfigurationError: The input has changed; nothing was published.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,6 @@ from tallyweir.sinks.faultpoints import FaultPoint, making
 from tallyweir.sinks.postgres.publish.home import PostgresHome
 from tallyweir.sinks.protocol.coordinator import (
     BatchResult,
-    Coordinator,
     StageAhead,
     VotedBatch,
     find_basis,
@@ -42,12 +41,10 @@ from tallyweir.spark_jobs.batches.batch_report import (
     BatchTimes,
     ProcessCpu,
 )
+from tallyweir.spark_jobs.batches.driver_stage import stage_failed
 from tallyweir.spark_jobs.batches.prepared_pipeline import BridgeParts
 from tallyweir.spark_jobs.batches.ticks import Ticks
-from tallyweir.spark_jobs.engine.spark_failure import (
-    SPARK_FAILURES,
-    what_failed_and_why,
-)
+from tallyweir.spark_jobs.engine.spark_failure import job_failed
 from tallyweir.spark_jobs.source.kafka_source import read_planned_ranges
 
 #: Seconds after which Spark plans again in any case. Its planning takes some hundred
@@ -102,10 +99,7 @@ class Bridge:
         self._new_partitions: set[TopicPartition] = set()
         self._on_planned = on_planned
         self._on_published = on_published
-        self._coordinator = Coordinator(
-            parts.databases.publisher,
-            parts.jobs.stage_keys if parts.jobs.layout.keyed else None,
-        )
+        self._coordinator = parts.jobs.coordinator(parts.databases.publisher)
         self._ahead = StageAhead(self._coordinator, self._begin)
         self._publishing: Future[None] | None = None
         self._cpu = ProcessCpu(parts.jobs.spark)
@@ -356,7 +350,7 @@ class Bridge:
         try:
             yield
         except Exception as error:
-            self.failure = _explain(self._fence.name(error))
+            self.failure = job_failed(self._fence.name(error))
             if self.failure is error:
                 raise
             raise self.failure from error
@@ -388,30 +382,7 @@ def _not_here() -> NoReturn:
     Raises:
         RetryableError: ``DRIVER_STAGE_FAILED``.
     """
-    raise RetryableError(
-        "DRIVER_STAGE_FAILED",
-        saw="The driver could not reread a batch.",
-        why="The driver gave up the whole batch; nothing of it was published.",
-        fix="Nothing to do if it passes; otherwise report it with the driver's output.",
-    )
-
-
-def _explain(error: Exception) -> Exception:
-    """Turn a failure of a Spark job into our error; return other errors unchanged.
-
-    A killed worker or a lost broker recovers by itself. For other causes, the driver
-    gives up after a few tries.
-    """
-    # One such failure is that Kafka has deleted records of the batch; the next start
-    # reports it.
-    if not isinstance(error, SPARK_FAILURES):
-        return error
-    return RetryableError(
-        "SPARK_JOB_FAILED",
-        saw=f"Spark could not stage a batch: {what_failed_and_why(error)}",
-        why="The driver gave up the whole batch; nothing of it was published.",
-        fix="Nothing to do if it passes; Spark's log has the details.",
-    )
+    raise stage_failed("The driver could not reread a batch.")
 
 
 #: Seconds between two checks of a driver that has nothing to publish.

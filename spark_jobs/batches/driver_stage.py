@@ -142,12 +142,8 @@ class DriverStage:
         except Exception as error:
             # Spark would report a failed job. The text of the error may quote a
             # payload.
-            raise RetryableError(
-                "DRIVER_STAGE_FAILED",
-                saw=f"The driver could not stage a batch ({type(error).__name__}).",
-                why="The driver gave up the whole batch; nothing of it was published.",
-                fix="Nothing to do if it passes; otherwise report it with the driver's "
-                "output.",
+            raise stage_failed(
+                f"The driver could not stage a batch ({type(error).__name__})."
             ) from error
 
     def await_more(self, timeout_s: float) -> Sequence[OffsetRange] | None:
@@ -173,6 +169,16 @@ class DriverStage:
         """Close the connections."""
         self.stand_by()
         self._worker.close()
+
+
+def stage_failed(saw: str) -> RetryableError:
+    """Return the error of a batch that the driver itself could not stage."""
+    return RetryableError(
+        "DRIVER_STAGE_FAILED",
+        saw=saw,
+        why="The driver gave up the whole batch; nothing of it was published.",
+        fix="Nothing to do if it passes; otherwise report it with the driver's output.",
+    )
 
 
 def _collect(events: DataFrame) -> ReadRecords:

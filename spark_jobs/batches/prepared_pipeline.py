@@ -191,7 +191,7 @@ class PreparedPipeline:
     @property
     def dsns(self) -> dict[str, str]:
         """Connection strings of its databases by name, including the home."""
-        known = {**self.settings.databases, HOME: self.settings.home_dsn}
+        known = self.settings.dsns
         return {name: known[name] for name in (HOME, *self.layout.databases)}
 
 

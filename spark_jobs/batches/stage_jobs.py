@@ -15,6 +15,7 @@ from tallyweir.schemas.pipeline.redaction import Redaction
 from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.publish.home import PostgresHome
+from tallyweir.sinks.protocol.coordinator import Coordinator
 from tallyweir.sinks.protocol.errors import RetryableError
 from tallyweir.sinks.protocol.measures import NOTHING_MEASURED, Measures, cpu_of_tasks
 from tallyweir.sinks.protocol.offsets import TopicPartition
@@ -25,6 +26,7 @@ from tallyweir.sinks.protocol.ports import (
     StagedBatch,
     StagedKeys,
 )
+from tallyweir.sinks.protocol.publisher import Publisher
 from tallyweir.sinks.protocol.vote_text import parse_keyed_vote, parse_vote
 from tallyweir.sinks.protocol.votes import BatchTally
 from tallyweir.spark_jobs.batches.driver_stage import DriverStage
@@ -83,6 +85,10 @@ class StageJobs:
     def versions(self) -> dict[str, str]:
         """Versions of lookups and models, for the ledger."""
         return {**self.lookups.versions, **self.recipe.model_versions}
+
+    def coordinator(self, publisher: Publisher) -> Coordinator:
+        """Return what takes a batch through both phases and publishes it."""
+        return Coordinator(publisher, self.stage_keys if self.layout.keyed else None)
 
     def choose_columns(self, stream: DataFrame) -> DataFrame:
         """Select only the columns of a stream's records that tasks need.

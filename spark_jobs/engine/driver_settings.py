@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tallyweir.sinks.postgres.server.databases import parse_databases
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.settings import HOME_DSN_VARIABLE, read_setting
 
@@ -62,6 +63,11 @@ class DriverSettings:
     driver_memory: str
     executors: Mapping[str, str] = field(default_factory=dict)
     claims_port: int = 0
+
+    @property
+    def dsns(self) -> dict[str, str]:
+        """The connection strings of all databases by name, the home's among them."""
+        return {**self.databases, HOME: self.home_dsn}
 
     @classmethod
     def from_environment(

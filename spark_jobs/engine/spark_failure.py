@@ -57,17 +57,32 @@ def _jvm_has_ended() -> bool:
 
 def query_failed(failure: Exception) -> RetryableError:
     """Translate the end of a query by Spark into our error."""
+    # A stream's plan follows in the message.
+    said = _words(failure)[0]
+    return _failed("SPARK_QUERY_FAILED", f"Spark ended the query: {said}")
+
+
+def job_failed(error: Exception) -> Exception:
+    """Turn a failure of a Spark job into our error; return other errors unchanged.
+
+    A killed worker or a lost broker recovers by itself. For other causes, the driver
+    gives up after a few tries.
+    """
+    # One such failure is that Kafka has deleted records of the batch; the next start
+    # reports it.
+    if not isinstance(error, SPARK_FAILURES):
+        return error
+    said = what_failed_and_why(error)
+    return _failed("SPARK_JOB_FAILED", f"Spark could not stage a batch: {said}")
+
+
+def _failed(code: str, saw: str) -> RetryableError:
     return RetryableError(
-        "SPARK_QUERY_FAILED",
-        saw=f"Spark ended the query: {what_failed(failure)}",
+        code,
+        saw=saw,
         why="The driver gave up the whole batch; nothing of it was published.",
         fix="Nothing to do if it passes; Spark's log has the details.",
     )
-
-
-def what_failed(failure: Exception) -> str:
-    """Quote what failed, without a stream's plan, which follows in the message."""
-    return _words(failure)[0]
 
 
 def what_failed_and_why(failure: Exception) -> str:

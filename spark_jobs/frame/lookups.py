@@ -5,7 +5,6 @@ A lookup is a table, or the newest record of each key in a compacted topic.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,6 @@ from tallyweir.schemas.pipeline.events.enrichment import (
     Enrichment,
     names_in_ledger,
 )
-from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.tables.lookup_table import (
     LOOKUP_BYTES_MAX,
     LOOKUP_ROWS_MAX,
@@ -52,7 +50,7 @@ from tallyweir.spark_jobs.frame.lookup_rows import (
 )
 from tallyweir.spark_jobs.source.event_columns import KEY, OFFSET, VALUE
 from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
-from tallyweir.spark_jobs.source.kafka_source import committed_records
+from tallyweir.spark_jobs.source.kafka_source import committed_records, offsets_json
 
 #: Reads the present rows, and the name of their version for the ledger.
 Reader: TypeAlias = Callable[[], tuple[pa.Table, str]]
@@ -150,12 +148,7 @@ def lookup_readers(
 
 def _table_reader(settings: DriverSettings, enrichment: Enrichment) -> Reader:
     assert enrichment.table is not None
-    table = enrichment.table
-    dsn = (
-        settings.home_dsn
-        if enrichment.database == HOME
-        else settings.databases[enrichment.database]
-    )
+    table, dsn = enrichment.table, settings.dsns[enrichment.database]
 
     def read() -> tuple[pa.Table, str]:
         copy = read_lookup_table(
@@ -236,20 +229,15 @@ class LookupTopic:
         return rows.select(list(copied_columns(self._enrichment))), _version(positions)
 
     def _newest(self, positions: Mapping[TopicPartition, BrokerPosition]) -> DataFrame:
-        starts = {
-            str(one.partition): where.log_start_offset
-            for one, where in positions.items()
-        }
-        ends = {
-            str(one.partition): where.log_end_offset for one, where in positions.items()
-        }
+        starts = {place: one.log_start_offset for place, one in positions.items()}
+        ends = {place: one.log_end_offset for place, one in positions.items()}
         raw = (
             self._spark.read.format("kafka")
             .options(
                 **committed_records(self._bootstrap),
                 subscribe=self._topic,
-                startingOffsets=json.dumps({self._topic: starts}),
-                endingOffsets=json.dumps({self._topic: ends}),
+                startingOffsets=offsets_json(starts),
+                endingOffsets=offsets_json(ends),
             )
             .load()
         )

@@ -21,12 +21,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tallyweir.schemas.pipeline import Pipeline, definition_hash
-from tallyweir.sinks.postgres.server.connection import connect
-from tallyweir.sinks.postgres.server.naming import HOME
-from tallyweir.sinks.postgres.tables.table_definition import (
-    TableDefinition,
-    read_table_definitions,
-)
 from tallyweir.sinks.protocol.batch_run import BatchRun
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
@@ -47,6 +41,7 @@ from tallyweir.spark_jobs.notebook.captured_slice import (
 )
 from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
 from tallyweir.spark_jobs.source.kafka_source import read_ranges
+from tallyweir.spark_jobs.tables.scratch_home import read_result_tables
 
 #: One process holds a slice in memory, and a person looks at it.
 OFFSETS_MAX = 500_000
@@ -212,7 +207,8 @@ class SliceCapture:
     ) -> SliceManifest:
         if not records.num_rows:
             raise self._empty()
-        tables, lookups = self._read_tables(), self._read_lookups(spark)
+        tables = read_result_tables(self.settings, self._pipeline)
+        lookups = self._read_lookups(spark)
         self.directory.mkdir(parents=True, exist_ok=True)
         order = [(name, "ascending") for name in ("topic", "partition", "offset")]
         records = records.sort_by(order)
@@ -261,19 +257,6 @@ class SliceCapture:
             )
             captured.append((lookup, rows))
         return captured
-
-    def _read_tables(self) -> dict[str, tuple[TableDefinition, ...]]:
-        dsns = {**self.settings.databases, HOME: self.settings.home_dsn}
-        wanted: dict[str, list[str]] = {}
-        for output in self._pipeline.outputs:
-            for database in output.databases:
-                wanted.setdefault(database, []).append(output.table)
-        found = {}
-        for database, tables in wanted.items():
-            name = "tallyweir notebook"
-            with connect(dsns[database], application_name=name) as connection:
-                found[database] = tuple(read_table_definitions(connection, tables))
-        return found
 
 
 def _count(records: pa.Table, place: TopicPartition) -> int:

@@ -28,7 +28,7 @@ from tallyweir.sinks.postgres.publish.home import PostgresHome
 from tallyweir.sinks.postgres.schema.migrations import migrate
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.naming import HOME
-from tallyweir.sinks.protocol.coordinator import BatchResult, Coordinator
+from tallyweir.sinks.protocol.coordinator import BatchResult
 from tallyweir.sinks.protocol.identity import BatchKey, SparkBatchId
 from tallyweir.sinks.protocol.ports import BatchPlan
 from tallyweir.sinks.protocol.recovery import StoredPosition
@@ -238,10 +238,7 @@ class Stages:
 
     def _publish(self) -> BatchResult:
         jobs = self._jobs
-        coordinator = Coordinator(
-            self._databases.publisher, jobs.stage_keys if jobs.layout.keyed else None
-        )
-        return coordinator.run_batch(
+        return jobs.coordinator(self._databases.publisher).run_batch(
             self._plan,
             lambda plan, rejected: jobs.stage_events(lambda: self._raw, plan, rejected),
         )

@@ -30,7 +30,6 @@ from tallyweir.sinks.postgres.audit.replay.replay_rows import ReplayRows
 from tallyweir.sinks.postgres.audit.replay.replay_scratch import ReplayScratch
 from tallyweir.sinks.postgres.server.instants import to_datetime
 from tallyweir.sinks.protocol.batch_run import BatchRun
-from tallyweir.sinks.protocol.coordinator import Coordinator
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.identity import BatchKey, SparkBatchId
 from tallyweir.sinks.protocol.offsets import TopicPartition
@@ -297,9 +296,7 @@ class Execution:
             for name, version in batch.lookups.items()
             if plan.lookups.get(name) != version
         }
-        coordinator = Coordinator(
-            databases.publisher, jobs.stage_keys if jobs.layout.keyed else None
-        )
+        coordinator = jobs.coordinator(databases.publisher)
 
         def stage(plan: BatchPlan, rejected: Sequence[Rejection]) -> StagedBatch:
             if any(isinstance(one, RejectedBucket) for one in rejected):

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tallyweir.schemas.pipeline import definition_hash
@@ -32,14 +32,8 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import read_source
 from tallyweir.sinks.postgres.outputs.output import ReplayPart
 from tallyweir.sinks.postgres.schema.migrations import migrate
 from tallyweir.sinks.postgres.server.connection import connect
-from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.steering.resumed_replay import resume_from, snapshot_named
 from tallyweir.sinks.postgres.steering.snapshot import Snapshot
-from tallyweir.sinks.postgres.tables.shadow_tables import find_shadow_tables
-from tallyweir.sinks.postgres.tables.table_definition import (
-    TableDefinition,
-    read_table_definitions,
-)
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.protocol.recovery import BrokerPosition
@@ -60,7 +54,7 @@ from tallyweir.spark_jobs.replay.execution import Execution, ReplayProgress
 from tallyweir.spark_jobs.replay.replayed_ids import FormerIds, opened_former_ids
 from tallyweir.spark_jobs.replay.undetermined import Undetermined
 from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
-from tallyweir.spark_jobs.tables.scratch_home import ScratchHome
+from tallyweir.spark_jobs.tables.scratch_home import ScratchHome, read_result_tables
 from tallyweir.spark_jobs.tables.shadowed_pipeline import shadowed
 
 _NAME = "tallyweir replay"
@@ -101,7 +95,9 @@ class Replay:
             scratch = opened.enter_context(
                 closing(
                     ScratchHome(
-                        self._servers(), self.files.pipeline, self._read_tables()
+                        self._servers(),
+                        self.files.pipeline,
+                        read_result_tables(self.settings, self.files.pipeline),
                     )
                 )
             )
@@ -109,38 +105,17 @@ class Replay:
             opened.callback(shutil.rmtree, directory, ignore_errors=True)
             prepared = self._prepare(scratch, directory)
             opened.enter_context(scratch.in_environment())
-            dsns = {HOME: scratch.home_dsn, **scratch.databases}
             return _Comparison(
                 replay=self,
                 prepared=prepared,
-                scratch=opened.enter_context(ReplayScratch(dsns, name)),
+                scratch=opened.enter_context(ReplayScratch(scratch.dsns, name)),
                 not_demanded=tuple(scratch.not_demanded),
             ).run()
 
     def _servers(self) -> dict[str, str]:
         """Return the server of each scratch database; by default the original's."""
         given = read_setting(os.environ, SCRATCH_DSN_VARIABLE)
-        known = {**self.settings.databases, HOME: self.settings.home_dsn}
-        return {name: given or dsn for name, dsn in known.items()}
-
-    def _read_tables(self) -> dict[str, list[TableDefinition]]:
-        """Read the definitions of the result tables, under the names of the file."""
-        pipeline = self.files.pipeline
-        own = find_shadow_tables(self.settings.home_dsn, pipeline.name)
-        dsns = {**self.settings.databases, HOME: self.settings.home_dsn}
-        found: dict[str, list[TableDefinition]] = {}
-        for database in (HOME, *pipeline.written_databases):
-            tables = {
-                own.get(one.table, one.table): one.table
-                for one in pipeline.outputs
-                if database in one.databases and one.has_table
-            }
-            with connect(dsns[database], application_name=_NAME) as connection:
-                found[database] = [
-                    replace(one, table=tables[one.table])
-                    for one in read_table_definitions(connection, tables)
-                ]
-        return found
+        return {name: given or dsn for name, dsn in self.settings.dsns.items()}
 
     def _prepare(self, scratch: ScratchHome, directory: Path) -> PreparedPipeline:
         settings = scratch.settings(self.settings, directory)

@@ -68,7 +68,7 @@ def read_stream(
         **_event_records(settings, pipeline),
         # A topic's name cannot contain a comma.
         "subscribe": ",".join(pipeline.source.topics),
-        "startingOffsets": _by_topic(starts),
+        "startingOffsets": offsets_json(starts),
         "maxOffsetsPerTrigger": str(settings.batch_offsets_max),
     }
     return spark.readStream.format("kafka").options(**options).load()
@@ -101,10 +101,10 @@ def read_ranges(  # noqa: PLR0913 - each is needed
     options = {
         **_event_records(settings, pipeline),
         "assign": json.dumps(partitions),
-        "startingOffsets": _by_topic(
+        "startingOffsets": offsets_json(
             {one.topic_partition: one.from_offset for one in ranges}
         ),
-        "endingOffsets": _by_topic(
+        "endingOffsets": offsets_json(
             {one.topic_partition: one.until_offset for one in ranges}
         ),
         # Spark keeps the consumers of earlier ranges for five minutes, by group, with
@@ -119,7 +119,7 @@ def read_ranges(  # noqa: PLR0913 - each is needed
     return spark.read.format("kafka").options(**options).load()
 
 
-def _by_topic(offsets: Mapping[TopicPartition, int]) -> str:
+def offsets_json(offsets: Mapping[TopicPartition, int]) -> str:
     """Return offsets in the JSON form of Spark's Kafka source."""
     written: dict[str, dict[str, int]] = {}
     for place, offset in offsets.items():

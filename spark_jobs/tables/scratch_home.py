@@ -14,10 +14,12 @@ from tallyweir.sinks.postgres.schema.scratch_database import ScratchDatabase
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
 from tallyweir.sinks.postgres.server.naming import HOME
+from tallyweir.sinks.postgres.tables.shadow_tables import find_shadow_tables
 from tallyweir.sinks.postgres.tables.table_definition import (
     TableDefinition,
     create_defined_table,
     create_schemas,
+    read_table_definitions,
 )
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.settings import (
@@ -47,13 +49,14 @@ class ScratchHome:
         tables: Mapping[str, Sequence[TableDefinition]],
     ) -> None:
         self._opened = ExitStack()
-        self._dsns: dict[str, str] = {}
+        #: The connection strings of all databases by name, the home's among them.
+        self.dsns: dict[str, str] = {}
         #: Demands of the real tables that the scratch tables do not make.
         self.not_demanded: list[str] = []
         try:
             for database in (HOME, *pipeline.written_databases):
                 scratch = self._opened.enter_context(ScratchDatabase(servers[database]))
-                self._dsns[database] = scratch.dsn
+                self.dsns[database] = scratch.dsn
                 self._create_tables(database, pipeline, tables.get(database, ()))
         except BaseException:
             self._opened.close()
@@ -61,12 +64,12 @@ class ScratchHome:
 
     @property
     def home_dsn(self) -> str:
-        return self._dsns[HOME]
+        return self.dsns[HOME]
 
     @property
     def databases(self) -> dict[str, str]:
         """The connection strings of all databases except the home, by name."""
-        return {name: dsn for name, dsn in self._dsns.items() if name != HOME}
+        return {name: dsn for name, dsn in self.dsns.items() if name != HOME}
 
     @property
     def variables(self) -> dict[str, str]:
@@ -118,12 +121,39 @@ class ScratchHome:
             if database in one.databases and one.has_table
         ]
         name = "tallyweir scratch"
-        with connect(self._dsns[database], application_name=name) as connection:
+        with connect(self.dsns[database], application_name=name) as connection:
             create_schemas(connection, written)
             for definition in tables:
                 if definition.table in written:
                     left = create_defined_table(connection, definition)
                     self.not_demanded += [f"{definition.table}: {one}" for one in left]
+
+
+def read_result_tables(
+    settings: DriverSettings, pipeline: Pipeline
+) -> dict[str, tuple[TableDefinition, ...]]:
+    """Read the definitions of a pipeline's real tables, by database.
+
+    A shadow table is defined under the name that the pipeline's file has for it.
+
+    Raises:
+        RetryableError: A server is unreachable.
+    """
+    own = find_shadow_tables(settings.home_dsn, pipeline.name)
+    found = {}
+    for database in (HOME, *pipeline.written_databases):
+        tables = {
+            own.get(one.table, one.table): one.table
+            for one in pipeline.outputs
+            if database in one.databases and one.has_table
+        }
+        name = "tallyweir result tables"
+        with connect(settings.dsns[database], application_name=name) as connection:
+            found[database] = tuple(
+                replace(one, table=tables[one.table])
+                for one in read_table_definitions(connection, tables)
+            )
+    return found
 
 
 def scratch_server(environment: Mapping[str, str]) -> str:

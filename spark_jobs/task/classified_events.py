@@ -9,10 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array
 from tallyweir.spark_jobs.source import event_columns as named
-
-I64Array = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 _HALF_BITS = 32
 _LOWER_HALF = (1 << _HALF_BITS) - 1

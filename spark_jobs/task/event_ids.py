@@ -11,16 +11,11 @@ import pyarrow.compute as pc
 
 from tallyweir.sinks.seen_ids.claim import Candidates
 from tallyweir.sinks.seen_ids.event_hashes import fingerprint, payload_hashes
-from tallyweir.sinks.seen_ids.ordering import U64Array
+from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array, U64Array
 from tallyweir.sinks.seen_ids.tombstones import Tombstones
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
-from tallyweir.spark_jobs.task.classified_events import (
-    BoolArray,
-    ClassifiedEvents,
-    EventClass,
-    I64Array,
-)
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 
 
 def find_erased(

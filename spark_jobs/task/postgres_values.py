@@ -15,16 +15,14 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallyweir.sinks.postgres.outputs.key_text import KEY_BYTES_MAX, format_key
 from tallyweir.sinks.postgres.outputs.output import Output
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array
 from tallyweir.spark_jobs.source import event_columns as named
-
-BoolArray = npt.NDArray[np.bool_]
 
 #: 4714-11-24 BC, where Postgres' calendar begins, in microseconds and days from 1970.
 _FIRST_INSTANT_US = -210_866_803_200_000_000
@@ -154,8 +152,6 @@ def _is_text(value: bytes) -> bool:
     except UnicodeDecodeError:
         return False
 
-
-I64Array = npt.NDArray[np.int64]
 
 #: The size of a decimal with 38 digits. No other value takes more, except text and
 #: bytes.

@@ -34,13 +34,10 @@ from tallyweir.sinks.protocol.samples import (
     Samples,
     StepSample,
 )
+from tallyweir.sinks.seen_ids.ordering import BoolArray
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
-from tallyweir.spark_jobs.task.classified_events import (
-    BoolArray,
-    ClassifiedEvents,
-    EventClass,
-)
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 
 #: The fates of events that go no further, by their names in the job graph.
 _ASIDE = {

@@ -36,17 +36,13 @@ from tallyweir.sinks.protocol.vote_text import format_failure, format_vote
 from tallyweir.sinks.protocol.votes import EventCounts, PartitionTally, Vote
 from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer
 from tallyweir.sinks.seen_ids.claim_server import Address
+from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array
 from tallyweir.sinks.seen_ids.run import ids_by_bucket
 from tallyweir.sinks.settings import HOME_DSN_VARIABLE, read_setting
 from tallyweir.sinks.step_clock import StepClock
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
-from tallyweir.spark_jobs.task.classified_events import (
-    BoolArray,
-    ClassifiedEvents,
-    EventClass,
-    I64Array,
-)
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from tallyweir.spark_jobs.task.sampling import Sampling
 from tallyweir.spark_jobs.task.staged_rows import StagedRows
 from tallyweir.spark_jobs.task.task_measures import (

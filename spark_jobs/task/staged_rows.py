@@ -22,16 +22,12 @@ from tallyweir.sinks.postgres.staging.corrections import CORRECTION, correction_
 from tallyweir.sinks.postgres.staging.staging_tables import EVENT_LOGS
 from tallyweir.sinks.postgres.staging.staging_writer import TakesRows
 from tallyweir.sinks.protocol.votes import OutputTally
+from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array
 from tallyweir.sinks.seen_ids.run import Run
 from tallyweir.sinks.step_clock import StepClock
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
-from tallyweir.spark_jobs.task.classified_events import (
-    BoolArray,
-    ClassifiedEvents,
-    EventClass,
-    I64Array,
-)
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from tallyweir.spark_jobs.task.verdicts import ERASED
 from tallyweir.spark_jobs.task.window_assignment import Assigned, assign_chosen
 from tallyweir.spark_jobs.task.window_partials import (

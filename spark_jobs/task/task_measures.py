@@ -43,14 +43,11 @@ from tallyweir.sinks.protocol.samples import (
     StepSample,
     join_samples,
 )
+from tallyweir.sinks.seen_ids.ordering import BoolArray
 from tallyweir.sinks.step_clock import StepClock
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
-from tallyweir.spark_jobs.task.classified_events import (
-    BoolArray,
-    ClassifiedEvents,
-    EventClass,
-)
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from tallyweir.spark_jobs.task.sampling import Sampling, sample_events, sample_staged
 from tallyweir.spark_jobs.task.verdicts import Rules
 

@@ -34,16 +34,12 @@ from tallyweir.sinks.postgres.outputs.output import Output
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.protocol.ports import RejectedBucket, RejectedRow, Rejection
 from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer, RowClass, new_runs
+from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array
 from tallyweir.sinks.seen_ids.run import Run
 from tallyweir.sinks.seen_ids.tombstones import Tombstones
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
-from tallyweir.spark_jobs.task.classified_events import (
-    BoolArray,
-    ClassifiedEvents,
-    EventClass,
-    I64Array,
-)
+from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from tallyweir.spark_jobs.task.event_ids import buckets_of, candidates_of, find_erased
 from tallyweir.spark_jobs.task.postgres_values import (
     find_long_keys,

@@ -13,7 +13,6 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tallyweir.sinks.postgres.outputs.window_columns import (
@@ -22,8 +21,7 @@ from tallyweir.sinks.postgres.outputs.window_columns import (
     SessionWindows,
     WindowKind,
 )
-
-I64Array = npt.NDArray[np.int64]
+from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array
 
 #: Zones change their offset only at multiples of this.
 _QUARTER_US = 900_000_000
@@ -87,8 +85,6 @@ def _of_each(values: I64Array, function: Callable[[int], int]) -> I64Array:
     answers = np.array([function(one) for one in distinct.tolist()], dtype=np.int64)
     return answers[places]
 
-
-BoolArray = npt.NDArray[np.bool_]
 
 _HOUR_US = 3_600_000_000
 

@@ -36,12 +36,10 @@ from tallyweir.sinks.postgres.outputs.window_columns import (
     LatePolicy,
 )
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
+from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.event_columns import argument_column
 from tallyweir.spark_jobs.task.window_assignment import Assigned, join_sessions
-
-I64Array = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 _INT64_MAX = 2**63 - 1
 _DECIMAL_DIGITS = 38

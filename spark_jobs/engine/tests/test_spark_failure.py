@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallyweir.spark_jobs.engine.spark_failure import what_failed, what_failed_and_why
+from tallyweir.spark_jobs.engine.spark_failure import query_failed, what_failed_and_why
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,5 @@ def test_the_failure_and_its_cause_are_quoted_without_java(
 ) -> None:
     """Its stack is in Spark's log."""
     assert what_failed_and_why(RuntimeError(said)) == quoted
-    assert what_failed(RuntimeError(said)) == quoted.split(" … ", maxsplit=1)[0]
+    ended = query_failed(RuntimeError(said)).saw
+    assert ended == f"Spark ended the query: {quoted.split(' … ', maxsplit=1)[0]}"
