@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -21,9 +22,11 @@ from integration_tests.ledger_scenario import (
     failed,
     fake_fingerprint,
 )
+from tallyweir.schemas.pipeline import Append, Pipeline, Source
 from tallyweir.services.cli.app import build_app
 from tallyweir.sinks.postgres import steering
 from tallyweir.sinks.postgres.audit import explain, verify
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.steering import ActRequest, Fork, OutputDiff, Switch
 from tallyweir.sinks.postgres.steering.forked_rows import COPIED, NOT_COPIED
 from tallyweir.sinks.postgres.tables.shadow_tables import (
@@ -31,6 +34,9 @@ from tallyweir.sinks.postgres.tables.shadow_tables import (
     read_shadow_tables,
 )
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
+from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
+from tallyweir.spark_jobs.tables.scratch_home import read_result_tables
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -106,6 +112,29 @@ def test_a_fork_is_the_pipeline_as_it_stands_in_tables_of_its_own(
     publish_as(connection, _NEW)
     publish_as(connection, _NEW)
     _assert_verified(connection)
+
+
+def test_the_tables_of_a_fork_are_defined_as_its_shadows_are(
+    home_dsn: str, connection: Connection, scenario: LedgerScenario
+) -> None:
+    """Under the names of its file, in which those are tables of the other."""
+    assert scenario.sequence == 3
+    _fork(connection)
+    connection.execute(f"ALTER TABLE {_SHADOW} ADD COLUMN only_here text")
+    connection.commit()
+    environment = {"TALLYWEIR_KAFKA_BOOTSTRAP": "none:1", HOME_DSN_VARIABLE: home_dsn}
+    settings = DriverSettings.from_environment(environment, {})
+    source = Source(
+        topic="departures",
+        schema="departure.v1",
+        event_id="event_id",
+        event_time="at",
+        watermark_delay=timedelta(hours=1),
+    )
+    pipeline = Pipeline(name=_NEW, source=source, outputs=(Append(table="departures"),))
+    (defined,) = read_result_tables(settings, pipeline)[HOME]
+    assert defined.table == "departures"
+    assert "only_here" in dict(defined.columns)
 
 
 def test_each_table_of_ours_is_copied_or_said_not_to_be(home_dsn: str) -> None:

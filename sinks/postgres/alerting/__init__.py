@@ -1,1 +1,0 @@
-"""What the alerts service keeps in the home database: alerts, notifications, facts."""
