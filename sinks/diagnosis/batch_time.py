@@ -43,12 +43,6 @@ class MeasuredBatch:
     measures: Measures
 
 
-def loop_seconds(measures: Measures) -> float:
-    """Return how long the driver's loop worked on the batch."""
-    seconds = measures.seconds
-    return sum(seconds.get(name, 0.0) for name in (BETWEEN, "plan", "stage", "wait"))
-
-
 def staged_by_tasks(measures: Measures) -> bool:
     """Tell whether Spark's tasks staged a batch, and not the driver by itself."""
     keys_s = sum(

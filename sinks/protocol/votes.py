@@ -208,7 +208,7 @@ def tally_votes(
             the source to the tasks.
     """
     partitions: dict[TopicPartition, PartitionTally] = {}
-    staged: dict[str, int] = {}
+    staged: Counter[str] = Counter()
     outputs: dict[str, OutputTally] = {}
     buckets: Counter[int] = Counter()
     for vote in votes:
@@ -216,8 +216,7 @@ def tally_votes(
         for topic_partition, seen in vote.partitions.items():
             former = partitions.get(topic_partition)
             partitions[topic_partition] = seen if former is None else former + seen
-        for table, rows in vote.staged.items():
-            staged[table] = staged.get(table, 0) + rows
+        staged.update(vote.staged)
         for output, tally in vote.outputs.items():
             outputs[output] = outputs.get(output, OutputTally()) + tally
     attempts = tuple(sorted(vote.attempt for vote in votes))
@@ -310,18 +309,13 @@ def tally_keyed_votes(
     """
     attempts = (*tally.attempts, *sorted(vote.attempt for vote in votes))
     if len(set(attempts)) != len(attempts):
-        raise FatalError(
-            "CONSERVATION_BROKEN",
-            saw=f"Attempts {attempts} voted more than once.",
-            why="An event is unaccounted for; nothing of this batch was published.",
-            fix="Restart the driver, and report this if it happens again.",
-        )
-    staged = dict(tally.staged)
+        raise _broken(f"attempts {attempts} voted more than once")
+    staged = Counter(tally.staged)
     outputs = dict(tally.outputs)
-    consumed: dict[str, int] = {}
+    consumed: Counter[str] = Counter()
     for vote in votes:
-        _add(consumed, vote.consumed)
-        _add(staged, vote.staged)
+        consumed.update(vote.consumed)
+        staged.update(vote.staged)
         for table, rows in vote.rows.items():
             outputs[table] = outputs.get(table, OutputTally()) + OutputTally(rows=rows)
     for table, events in consumed.items():
@@ -349,8 +343,3 @@ def tally_keyed_votes(
 def _measures_of(votes: Sequence[KeyedVote]) -> Measures:
     measures = [vote.measures for vote in votes]
     return sum_measures([*measures, cpu_of_tasks(measures)])
-
-
-def _add(sums: dict[str, int], numbers: Mapping[str, int]) -> None:
-    for name, number in numbers.items():
-        sums[name] = sums.get(name, 0) + number

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from tallyweir.sinks.protocol.catalog_limits import BUCKETS_PER_HORIZON
-from tallyweir.sinks.seen_ids.ordering import I64Array, U64Array
+from tallyweir.sinks.seen_ids.ordering import HALF_WORD, I64Array, U64Array
 
 _BLOCK_BITS = 256
 _WORDS = 4
@@ -27,7 +27,6 @@ _PARTS = 8
 _PART_BITS = 32
 #: Few enough for the processor's cache to hold what is computed from them.
 _ROWS_AT_ONCE = 1 << 15
-_HALF = np.uint64(32)
 _ONE = np.uint64(1)
 _PICK = np.uint64(_PART_BITS - 1)
 _NO_ROWS: I64Array = np.empty(0, dtype=np.int64)
@@ -57,7 +56,7 @@ class Asked:
     @cached_property
     def halves(self) -> U64Array:
         """Halves of the first words, which choose the blocks."""
-        return self.hi >> _HALF
+        return self.hi >> HALF_WORD
 
     @cached_property
     def first_bits(self) -> U64Array:
@@ -128,7 +127,7 @@ class BloomFilter:
             self._add(hi[rows], lo[rows])
 
     def _add(self, hi: U64Array, lo: U64Array) -> None:
-        blocks = self._blocks_of(hi >> _HALF)
+        blocks = self._blocks_of(hi >> HALF_WORD)
         starts = np.flatnonzero(np.diff(blocks, prepend=-1))
         blocks = blocks[starts]
         for word in range(_WORDS):
@@ -167,7 +166,7 @@ class BloomFilter:
 
     def _blocks_of(self, halves: U64Array) -> I64Array:
         scaled = halves * np.uint64(self._count)
-        scaled >>= _HALF
+        scaled >>= HALF_WORD
         return scaled.view(np.int64)
 
 
@@ -219,4 +218,4 @@ def _bits_of(lo: U64Array, word: int) -> U64Array:
     """Return one bit in each half of a word, chosen by ten bits of ``lo``."""
     low = (lo >> np.uint64(10 * word)) & _PICK
     high = (lo >> np.uint64(10 * word + 5)) & _PICK
-    return (_ONE << low) | (_ONE << (high + _HALF))
+    return (_ONE << low) | (_ONE << (high + HALF_WORD))

@@ -32,6 +32,8 @@ from tallyweir.sinks.seen_ids.bloom_filter import (
 from tallyweir.sinks.seen_ids.claim import NO_HASH
 from tallyweir.sinks.seen_ids.id_hash import FINGERPRINT_BYTES, from_bytes, to_bytes
 from tallyweir.sinks.seen_ids.ordering import (
+    HALF_WORD,
+    WORD_BITS,
     BoolArray,
     I64Array,
     U64Array,
@@ -158,8 +160,6 @@ CHUNK_IDS = 1 << 14
 #: Entries that are held in memory before they are sorted and put into a file.
 _SPILLED_ENTRIES = 1 << 18
 _COLUMNS = 4
-_WORD_BITS = 64
-_HALF = np.uint64(32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -268,7 +268,7 @@ def first_word(number: int, count: int) -> np.uint64 | None:
     assert count & (count - 1) == 0
     if number == count:
         return None
-    return np.uint64(number * ((1 << _WORD_BITS) // count))
+    return np.uint64(number * ((1 << WORD_BITS) // count))
 
 
 def stretched(hi: U64Array, count: int) -> U64Array:
@@ -290,4 +290,4 @@ def _share(entries: Entries, count: int, blocks: int) -> BloomFilter:
 
 def _words_of_share(hi: U64Array, count: int) -> U64Array:
     # The first half of a word chooses the block, so the second must not move up.
-    return stretched((hi >> _HALF) << _HALF, count)
+    return stretched((hi >> HALF_WORD) << HALF_WORD, count)

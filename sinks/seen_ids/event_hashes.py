@@ -34,14 +34,13 @@ import pyarrow as pa
 
 from tallyweir.sinks.seen_ids.id_hash import (
     WORD_BYTES,
-    I64Array,
     Part,
     PartBlock,
     Tag,
-    U64Array,
     cut_block,
     hash_parts,
 )
+from tallyweir.sinks.seen_ids.ordering import HALF_WORD, I64Array, U64Array
 
 _INTEGER_BYTES = 8
 
@@ -116,7 +115,6 @@ _LANE_BYTES = 4
 #: Lanes before a payload's own: one for the constant, and two for the header.
 _LANES_BEFORE = 3
 _LANES_MAX = _LANES_BEFORE + LONG_PAYLOAD_BYTES // _LANE_BYTES
-_HALF = np.uint64(32)
 _UPPER_HALF = np.uint64(0xFFFFFFFF00000000)
 
 
@@ -174,11 +172,11 @@ def _hash(block: PartBlock, secrets: U64Array) -> U64Array:
     lanes = np.empty((len(words), _LANES_BEFORE + words.shape[1]), dtype=np.uint64)
     lanes[:, 0] = 1
     lanes[:, 1] = block.headers & ~_UPPER_HALF
-    lanes[:, 2] = block.headers >> _HALF
+    lanes[:, 2] = block.headers >> HALF_WORD
     lanes[:, _LANES_BEFORE:] = words
     # Products and sums of unsigned integers wrap, which is the modulus.
     sums = lanes @ secrets[: lanes.shape[1]]
-    hashes: U64Array = (sums[:, 0] & _UPPER_HALF) | (sums[:, 1] >> _HALF)
+    hashes: U64Array = (sums[:, 0] & _UPPER_HALF) | (sums[:, 1] >> HALF_WORD)
     return hashes
 
 

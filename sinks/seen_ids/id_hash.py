@@ -26,11 +26,11 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from tallyweir.sinks.seen_ids.ordering import I64Array, U64Array
+
 WORD_BYTES = 8
 KEY_BYTES = 16
 
-U64Array = npt.NDArray[np.uint64]
-I64Array = npt.NDArray[np.int64]
 
 _DIGEST_BYTES = 32
 _TAG_LONG = 0x80

@@ -24,6 +24,11 @@ U64Array = npt.NDArray[np.uint64]
 I64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
+WORD_BITS = 64
+WORD_MAX = 2**64 - 1
+#: Shifts the upper half of a word into the lower one.
+HALF_WORD = np.uint64(32)
+
 
 def fingerprint_order(
     hi: U64Array, lo: U64Array, *tie_breakers: npt.NDArray[Any]
@@ -154,7 +159,6 @@ def _lower_bound(
 
 #: A cell has between half of this number and this number of words, and takes 4 bytes.
 _CELL_WORDS = 16
-_WORD_BITS = 64
 _ROWS_MAX = 1 << 32
 
 
@@ -168,7 +172,7 @@ class PlaceIndex:
     def __init__(self, words: U64Array) -> None:
         assert len(words) < _ROWS_MAX, "4 bytes tell where a cell begins"
         bits = max(1, (len(words) // _CELL_WORDS).bit_length())
-        self._shift = np.uint64(_WORD_BITS - bits)
+        self._shift = np.uint64(WORD_BITS - bits)
         firsts = np.arange(1 << bits, dtype=np.uint64) << self._shift
         self._begins: npt.NDArray[np.uint32] = np.empty((1 << bits) + 1, np.uint32)
         self._begins[:-1] = np.searchsorted(words, firsts)

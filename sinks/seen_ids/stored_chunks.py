@@ -34,7 +34,15 @@ from tallyweir.sinks.protocol.errors import RetryableError
 from tallyweir.sinks.seen_ids.bloom_filter import Asked, BloomFilter, blocks_for
 from tallyweir.sinks.seen_ids.chunk import Entries, first_word, stretched
 from tallyweir.sinks.seen_ids.claim import NO_HASH
-from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array, PlaceIndex, U64Array
+from tallyweir.sinks.seen_ids.ordering import (
+    HALF_WORD,
+    WORD_BITS,
+    WORD_MAX,
+    BoolArray,
+    I64Array,
+    PlaceIndex,
+    U64Array,
+)
 from tallyweir.sinks.seen_ids.segment import Columns, Hits
 from tallyweir.sinks.seen_ids.word_table import WordTable
 
@@ -51,9 +59,6 @@ _QUESTION_US, _FILTER_US = 30.0, 0.006
 _TRIP_US, _LOOK_UP_US = 300.0, 28.0
 _FETCH_US = 0.07
 _COLUMNS = 3
-_WORD_MAX = 2**64 - 1
-_WORD_BITS = 64
-_HALF = np.uint64(32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -262,7 +267,7 @@ class LazyChunks:
             stored.bucket,
             stored.sequence,
             int(first),
-            _WORD_MAX if after is None else int(after) - 1,
+            WORD_MAX if after is None else int(after) - 1,
         )
         expected = int(stored.ids[begin:end].sum())
         if len(entries) != expected:
@@ -332,7 +337,7 @@ def _parts_of(hi: U64Array, count: int) -> I64Array:
     bits = count.bit_length() - 1
     if not bits:
         return np.zeros(len(hi), dtype=np.int64)
-    return (hi >> np.uint64(_WORD_BITS - bits)).astype(np.int64)
+    return (hi >> np.uint64(WORD_BITS - bits)).astype(np.int64)
 
 
 def _slices_around(
@@ -345,8 +350,8 @@ def _slices_around(
     the whole chunk is read, which costs as much as 500 slices.
     """
     ids = stored.ids[parts]
-    share = stretched(hi, stored.count) >> _HALF
-    places = (share * ids.astype(np.uint64) >> _HALF).astype(np.int64)
+    share = stretched(hi, stored.count) >> HALF_WORD
+    places = (share * ids.astype(np.uint64) >> HALF_WORD).astype(np.int64)
     reach = (1.7 * np.sqrt(ids)).astype(np.int64) + 8
     starts = np.maximum(places - reach, 0)
     lengths = np.minimum(places + reach, ids) - starts

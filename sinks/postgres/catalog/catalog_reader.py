@@ -28,7 +28,7 @@ from tallyweir.sinks.seen_ids.bloom_filter import BloomFilter
 from tallyweir.sinks.seen_ids.chunk import Entries
 from tallyweir.sinks.seen_ids.claim import NO_HASH
 from tallyweir.sinks.seen_ids.id_hash import to_bytes
-from tallyweir.sinks.seen_ids.ordering import U64Array
+from tallyweir.sinks.seen_ids.ordering import WORD_MAX, U64Array
 from tallyweir.sinks.seen_ids.run import Run
 from tallyweir.sinks.seen_ids.stored_chunks import Slices, StoredChunks
 from tallyweir.sinks.seen_ids.tombstones import Tombstones
@@ -132,9 +132,6 @@ def _run_of(bucket: int, stored: list[Any], after: int, through: int) -> Run | N
     )
 
 
-_WORD_MAX = 2**64 - 1
-
-
 class PostgresChunkReader:
     """Reads the chunks of one pipeline, from any thread.
 
@@ -185,7 +182,13 @@ class PostgresChunkReader:
         return {
             number - 1: None
             if fingerprints is None
-            else _entries_of(bucket, sequence, fingerprints, payload_hashes)
+            else Entries.decode(
+                bucket=bucket,
+                oldest=sequence,
+                fingerprints=fingerprints,
+                payload_hashes=payload_hashes,
+                sequences=None,
+            )
             for number, fingerprints, payload_hashes in rows
         }
 
@@ -203,7 +206,7 @@ class PostgresChunkReader:
             bucket=bucket,
             through_sequence=through_sequence,
             first=_fingerprint(first_hi, 0),
-            last=_fingerprint(last_hi, _WORD_MAX),
+            last=_fingerprint(last_hi, WORD_MAX),
         )
         nothing: U64Array = np.empty(0, dtype=np.uint64)
         parts = [
@@ -215,8 +218,12 @@ class PostgresChunkReader:
             )
         ]
         for oldest, fingerprints, payload_hashes, sequences in rows:
-            entries = _entries_of(
-                bucket, oldest, fingerprints, payload_hashes, sequences
+            entries = Entries.decode(
+                bucket=bucket,
+                oldest=oldest,
+                fingerprints=fingerprints,
+                payload_hashes=payload_hashes,
+                sequences=sequences,
             )
             begin = int(np.searchsorted(entries.hi, np.uint64(first_hi)))
             end = int(np.searchsorted(entries.hi, np.uint64(last_hi), side="right"))
@@ -247,22 +254,6 @@ class PostgresChunkReader:
             with connection.cursor(binary=True) as cursor:
                 cursor.execute(_RUNS[statement], {"pipeline": self._pipeline, **values})
                 return cursor.fetchall()
-
-
-def _entries_of(
-    bucket: int,
-    oldest: int,
-    fingerprints: bytes,
-    payload_hashes: bytes | None,
-    sequences: bytes | None = None,
-) -> Entries:
-    return Entries.decode(
-        bucket=bucket,
-        oldest=oldest,
-        fingerprints=fingerprints,
-        payload_hashes=payload_hashes,
-        sequences=sequences,
-    )
 
 
 def _fingerprint(hi: int, lo: int) -> bytes:

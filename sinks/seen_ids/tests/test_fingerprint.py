@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tallyweir.sinks.seen_ids import id_hash
 from tallyweir.sinks.seen_ids.event_hashes import fingerprint
-from tallyweir.sinks.seen_ids.id_hash import BLOCK_ROWS, U64Array, from_bytes, to_bytes
+from tallyweir.sinks.seen_ids.id_hash import BLOCK_ROWS, from_bytes, to_bytes
+from tallyweir.sinks.seen_ids.ordering import U64Array
 from tallyweir.sinks.seen_ids.tests.siphash import fingerprint_of, siphash
 
 KEY = bytes(range(16))
