@@ -13,7 +13,7 @@ from integration_tests.harness.written_topic import WrittenTopic
 from tallyweir.services.alerts.channels import make_channels
 from tallyweir.services.alerts.rules_file import read_rules
 from tallyweir.services.alerts.service import AlertMetrics, AlertService
-from tallyweir.sinks.postgres.alerting.alert_book import read_firing
+from tallyweir.sinks.postgres.records.alert_book import read_firing
 
 #: What the channels' secrets are found by.
 SECRET = {"HOOK_SECRET": "hush"}

@@ -44,8 +44,8 @@ from tallyweir.services.alerts.retention import KafkaRetention
 from tallyweir.services.cli.doctor.checks import check_rules
 from tallyweir.services.kafka.topic_log import read_positions
 from tallyweir.services.local.embedded.state_directory import ROOT
-from tallyweir.sinks.postgres.alerting.alert_book import AlertBook
 from tallyweir.sinks.postgres.audit import read_overview
+from tallyweir.sinks.postgres.records.alert_book import AlertBook
 from tallyweir.sinks.postgres.schema.roles import ALERTS
 from tallyweir.sinks.protocol.errors import RetryableError
 

@@ -21,7 +21,7 @@ from integration_tests.harness.transforming_pipeline import (
     write_transforming_pipeline,
 )
 from tallyweir.services.local.embedded.state_directory import ROOT
-from tallyweir.sinks.postgres.profiles import (
+from tallyweir.sinks.postgres.records.profiles import (
     KEPT,
     ProfileKind,
     TakenProfile,

@@ -25,8 +25,8 @@ from tallyweir.services.operate.cost.estimate import (
     read_prices,
     shares_of_budget,
 )
-from tallyweir.sinks.postgres.alerting.alert_book import Severity
 from tallyweir.sinks.postgres.audit import Usage
+from tallyweir.sinks.postgres.records.alert_book import Severity
 from tallyweir.sinks.protocol.durations import EXAMPLES, format_duration, parse_duration
 from tallyweir.sinks.protocol.errors import ConfigurationError
 

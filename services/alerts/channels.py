@@ -34,7 +34,7 @@ from tallyweir.services.alerts.rules_file import (
     WebhookSection,
     checked_url,
 )
-from tallyweir.sinks.postgres.alerting.alert_book import About, Notification
+from tallyweir.sinks.postgres.records.alert_book import About, Notification
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 from tallyweir.sinks.settings import FILE_SUFFIX, read_setting
 

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from tallyweir.services.alerts.alert_rule import AlertRule, Observation
-from tallyweir.sinks.postgres.alerting.alert_book import Alert
+from tallyweir.sinks.postgres.records.alert_book import Alert
 
 #: How old the text of an alert may be before it is written again although nothing else
 #: has changed: not every look is worth a write.

@@ -19,15 +19,15 @@ from tallyweir.services.alerts.alert_rule import (
 from tallyweir.services.alerts.retention import KafkaRetention
 from tallyweir.services.kafka.source_lag import lags_of
 from tallyweir.services.kafka.topic_log import positions_of, read_positions
-from tallyweir.sinks.postgres.alerting.alert_book import (
-    PipelineFacts,
-    read_pipeline_facts,
-)
 from tallyweir.sinks.postgres.audit import (
     PipelineSummary,
     Usage,
     read_overview,
     read_usage,
+)
+from tallyweir.sinks.postgres.records.alert_book import (
+    PipelineFacts,
+    read_pipeline_facts,
 )
 from tallyweir.sinks.protocol.errors import TallyweirError
 from tallyweir.sinks.protocol.offsets import TopicPartition

@@ -17,7 +17,7 @@ from tallyweir.services.alerts.lifecycle import find_changes
 from tallyweir.services.alerts.observer import Observer
 from tallyweir.services.alerts.rules_file import RulesFile
 from tallyweir.services.process.repeating_service import TenuredService
-from tallyweir.sinks.postgres.alerting.alert_book import (
+from tallyweir.sinks.postgres.records.alert_book import (
     Alert,
     AlertBook,
     Notification,

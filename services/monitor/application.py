@@ -38,8 +38,8 @@ from tallyweir.services.monitor.steering_paths import SteeringPaths
 from tallyweir.services.monitor.watcher import Look, Watcher, trouble_json
 from tallyweir.services.operate.pipeline_json import bottleneck_json, gauges_json
 from tallyweir.sinks.postgres import audit
-from tallyweir.sinks.postgres.profiles import list_profiles, read_flame_graph
 from tallyweir.sinks.postgres.records.pipeline_gauges import read_gauges
+from tallyweir.sinks.postgres.records.profiles import list_profiles, read_flame_graph
 from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     RetryableError,

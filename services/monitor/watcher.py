@@ -16,8 +16,8 @@ from tallyweir.services.kafka.source_lag import lags_of
 from tallyweir.services.kafka.topic_log import positions_of, read_positions
 from tallyweir.services.monitor.home_reader import HomeReader
 from tallyweir.services.operate.pipeline_json import Gauged, gauges_json
-from tallyweir.sinks.postgres.alerting.alert_book import FiringAlert, read_firing
 from tallyweir.sinks.postgres.audit import PipelineSummary, read_overview
+from tallyweir.sinks.postgres.records.alert_book import FiringAlert, read_firing
 from tallyweir.sinks.protocol.errors import TallyweirError
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.recovery import BrokerPosition

@@ -27,8 +27,8 @@ from tallyweir.services.alerts.alert_rule import (
 )
 from tallyweir.services.alerts.lifecycle import REFRESH, find_changes, follow
 from tallyweir.services.operate.cost.estimate import Budget, Prices
-from tallyweir.sinks.postgres.alerting.alert_book import Alert, Severity
 from tallyweir.sinks.postgres.audit import Usage
+from tallyweir.sinks.postgres.records.alert_book import Alert, Severity
 from tallyweir.sinks.protocol.guarantee import Guarantee
 
 _NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)

@@ -11,7 +11,7 @@ from tallyweir.services.alerts.alert_rule import Stall
 from tallyweir.services.alerts.channels import EmailChannel, Webhook, make_channels
 from tallyweir.services.alerts.rules_file import read_rules
 from tallyweir.services.local.embedded.state_directory import ROOT
-from tallyweir.sinks.postgres.alerting.alert_book import Severity
+from tallyweir.sinks.postgres.records.alert_book import Severity
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _GOOD = """\

@@ -41,7 +41,7 @@ def profile(
     )
     from tallyweir.services.operate.profiling.flame_graph import Stack, draw_flame_graph
     from tallyweir.sinks.postgres.audit import read_overview
-    from tallyweir.sinks.postgres.profiles import (
+    from tallyweir.sinks.postgres.records.profiles import (
         ProfileKind,
         TakenProfile,
         keep_profile,

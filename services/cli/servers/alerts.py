@@ -104,7 +104,7 @@ def show(
     ] = False,
 ) -> None:
     """Show what fires now, as the alerts service has found it."""
-    from tallyweir.sinks.postgres.alerting.alert_book import read_firing
+    from tallyweir.sinks.postgres.records.alert_book import read_firing
 
     with connected_home("alerts") as home:
         firing = read_firing(home)

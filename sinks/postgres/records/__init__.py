@@ -1,1 +1,1 @@
-"""Records of a pipeline for other readers: messages for Kafka, logs, gauges."""
+"""Records beside the ledger: messages for Kafka, logs, gauges, alerts, profiles."""

@@ -111,7 +111,7 @@ class Notification:
         return f"{self.alert_id}/{self.about.value}"
 
 
-_SQL = load_statements("tallyweir.sinks.postgres.alerting", "alerting.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.records", "alerting.sql")
 
 #: An arbitrary number; it must be the same for every Tallyweir.
 ADVISORY_LOCK = 7_255_946_013

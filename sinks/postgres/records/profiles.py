@@ -14,7 +14,7 @@ from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_SQL = load_statements("tallyweir.sinks.postgres.profiles", "profiles.sql")
+_SQL = load_statements("tallyweir.sinks.postgres.records", "profiles.sql")
 
 #: Number of profiles kept for each kind and pipeline.
 KEPT = 5

@@ -9,13 +9,17 @@ still has all rows, then writes again without the refused ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Protocol, Self
 
 import psycopg
 import pyarrow as pa
+from pgpq import ArrowToPostgresBinaryEncoder
+from pgpq.encoders import StringEncoderBuilder
+from pgpq.schema import Jsonb
+from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.outputs.append_table import COPIED_ROWS, AppendTable
@@ -23,10 +27,10 @@ from tallyweir.sinks.postgres.outputs.table_trouble import (
     check_unchanged,
     explain_failure,
 )
-from tallyweir.sinks.postgres.server.binary_copy import copy_results, copy_staged
 from tallyweir.sinks.postgres.server.columns import (
     POSITION_COLUMNS,
     Column,
+    names,
     table_identifier,
 )
 from tallyweir.sinks.postgres.server.connection import abandon
@@ -115,7 +119,7 @@ class StagingWriter:
         named = rows.rename_columns([column.name for column in columns])
         target = self._names.staging(table)
         with translated(f"staging rows for {table}"):
-            copy_staged(self._connection, target, columns, named)
+            _copy_into_staging(self._connection, target, columns, named)
         self.rows[table] = self.rows.get(table, 0) + rows.num_rows
 
     def copy_results(self, output: AppendTable, rows: pa.Table) -> None:
@@ -308,7 +312,9 @@ class ResultCopy:
         try:
             with self._connection.transaction():
                 target = table_identifier(output.table)
-                taken = copy_results(self._connection, target, output.columns, rows)
+                taken = _copy_into_results(
+                    self._connection, target, output.columns, rows
+                )
                 if taken != rows.num_rows:
                     raise RowSkippedError(taken)
         except psycopg.Error as error:
@@ -316,3 +322,60 @@ class ResultCopy:
                 raise
             return error
         return None
+
+
+def _copy_into_staging(
+    connection: psycopg.Connection[TupleRow],
+    target: sql.Identifier,
+    columns: Sequence[Column],
+    rows: pa.Table,
+) -> None:
+    """Copy rows into a staging table, where nested values are text.
+
+    Raises:
+        psycopg.Error: The data does not fit, or the server or connection failed.
+    """
+    _copy(connection, target, columns, rows, ArrowToPostgresBinaryEncoder(rows.schema))
+
+
+def _copy_into_results(
+    connection: psycopg.Connection[TupleRow],
+    target: sql.Identifier,
+    columns: Sequence[Column],
+    rows: pa.Table,
+) -> int:
+    """Copy rows into a result table, whose columns have exactly the types given.
+
+    Returns:
+        Number of rows that the table has taken.
+
+    Raises:
+        psycopg.Error: The table refuses a row, or the server or connection failed.
+    """
+    encoders = {
+        field.name: StringEncoderBuilder.new_with_output(field, Jsonb())
+        if column.postgres_type == "jsonb"
+        else ArrowToPostgresBinaryEncoder.infer_encoder(field)
+        for column, field in zip(columns, rows.schema, strict=True)
+    }
+    encoder = ArrowToPostgresBinaryEncoder.new_with_encoders(rows.schema, encoders)
+    return _copy(connection, target, columns, rows, encoder)
+
+
+def _copy(
+    connection: psycopg.Connection[TupleRow],
+    target: sql.Identifier,
+    columns: Sequence[Column],
+    rows: pa.Table,
+    encoder: ArrowToPostgresBinaryEncoder,
+) -> int:
+    statement = sql.SQL("COPY {} ({}) FROM STDIN WITH (FORMAT BINARY)").format(
+        target, names(columns)
+    )
+    with connection.cursor() as cursor:
+        with cursor.copy(statement) as copy:
+            copy.write(encoder.write_header())
+            for batch in rows.to_batches():
+                copy.write(encoder.write_batch(batch))
+            copy.write(encoder.finish())
+        return cursor.rowcount
