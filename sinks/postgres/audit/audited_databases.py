@@ -18,16 +18,16 @@ from psycopg.rows import DictRow, TupleRow
 from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
-    column_type,
     fetch,
     snapshot,
 )
+from tallyweir.sinks.postgres.server.columns import columns_of
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.databases import (
     DATABASES_VARIABLE,
     parse_databases,
 )
-from tallyweir.sinks.postgres.server.naming import HOME
+from tallyweir.sinks.postgres.server.naming import HOME, state_table
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.tables.foreign_code import keep_tables
 from tallyweir.sinks.protocol.errors import (
@@ -54,10 +54,28 @@ class AuditedDatabase:
         with translated(f"reading database {self.name}"):
             return fetch(self.connection, statement, **values)
 
-    def column_type(self, output: AuditedOutput, column: str) -> str | None:
-        """Return the type of a column; None when the table or the column is missing."""
+    @property
+    def place(self) -> str:
+        """Where something is, after the name of its table; empty for the home."""
+        return "" if self.name == HOME else f" in {self.name}"
+
+    def columns(self, table: sql.Identifier) -> dict[str, str]:
+        """Return what ``columns_of`` returns; errors name the database."""
         with translated(f"reading database {self.name}"):
-            return column_type(self.connection, output, column)
+            return columns_of(self.connection, table)
+
+    def missing(self, output: AuditedOutput, columns: Iterable[str]) -> str:
+        """List the columns that an output's table lacks; empty if it has them all."""
+        present = self.columns(output.identifier)
+        return ", ".join(one for one in columns if one not in present)
+
+    def state_table(self, pipeline: AuditedPipeline, table: str) -> sql.Identifier:
+        """Name the table that keeps the open windows of a window output."""
+        return state_table(
+            pipeline.number,
+            table,
+            installation=None if self.name == HOME else pipeline.installation,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ from tallyweir.sinks.postgres.server.sqlstate import (
     translate,
     translated,
 )
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.identity import Sequence as SequenceNumber
 from tallyweir.sinks.protocol.in_doubt import EpochClaim, GlobalId
@@ -274,9 +274,8 @@ class PrepareTrial:
 
     def _not_permitted(self) -> ConfigurationError:
         privileges = "INSERT, SELECT, UPDATE" if self._is_updated else "INSERT"
-        row = self._connection.execute(_SQL["role"]).fetchone()
-        assert row is not None
-        role = sql.Identifier(row[0]).as_string(self._connection)
+        (name,) = fetch_row(self._connection, _SQL["role"])
+        role = sql.Identifier(name).as_string(self._connection)
         table = self._values["table"]
         return ConfigurationError(
             "POSTGRES_PERMISSION",
@@ -554,6 +553,4 @@ def writes_of(outputs: Iterable[Output]) -> dict[str, bool]:
 
 
 def _backend(connection: _Connection) -> int:
-    row = connection.execute(_SQL["backend"]).fetchone()
-    assert row is not None
-    return int(row[0])
+    return int(fetch_row(connection, _SQL["backend"])[0])

@@ -23,7 +23,7 @@ from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.sqlstate import translated
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.seen_ids.bloom_filter import BloomFilter
 from tallyweir.sinks.seen_ids.chunk import Entries
 from tallyweir.sinks.seen_ids.claim import NO_HASH
@@ -278,8 +278,7 @@ def read_tombstones(connection: Connection[TupleRow], pipeline: str) -> Tombston
     """
     values = {"pipeline": pipeline}
     with translated("reading erased events"):
-        row = connection.execute(_ERASED["erased_ids"], values).fetchone()
-        assert row is not None
+        row = fetch_row(connection, _ERASED["erased_ids"], values)
         positions = connection.execute(_ERASED["erased_positions"], values).fetchall()
         connection.rollback()
     return Tombstones(bytes(row[0]), positions)

@@ -318,19 +318,6 @@ def read_next_offsets(
         return dict(streamed(read_positions(connection, name)))
 
 
-def column_type(
-    connection: Connection[TupleRow], output: AuditedOutput, column: str
-) -> str | None:
-    """Return the type of a column; None when the table or the column is missing."""
-    rows = fetch(
-        connection,
-        _OUTPUTS["column_type"],
-        table=output.quoted(connection),
-        column=column,
-    )
-    return rows[0]["type"] if rows else None
-
-
 def topics_of(definition: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the topics that a registered definition names."""
     return _one_or_more(definition["source"]["topic"])

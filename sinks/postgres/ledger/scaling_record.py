@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 from tallyweir.sinks.postgres.server.connection import DatabaseLink, connect
 from tallyweir.sinks.postgres.server.naming import application_name
 from tallyweir.sinks.postgres.server.sqlstate import translated
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.protocol.in_doubt import EpochClaim
 from tallyweir.sinks.scaling.bounds import NOT_SCALED, Bounds, Range
 from tallyweir.sinks.scaling.decision import ScalingDecision
@@ -147,11 +147,10 @@ def read_free_connections(dsns: Mapping[str, str], claim: EpochClaim) -> int:
             translated("counting connections"),
             connect(dsn, application_name=_APPLICATION) as connection,
         ):
-            row = connection.execute(
-                _SQL["free_connections"], {"application_name": name}
-            ).fetchone()
-            assert row is not None
-            free.append(int(row[0]))
+            (one,) = fetch_row(
+                connection, _SQL["free_connections"], {"application_name": name}
+            )
+            free.append(int(one))
     return min(free)
 
 

@@ -29,7 +29,7 @@ from tallyweir.sinks.postgres.server.columns import (
     names_and_types,
     table_identifier,
 )
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.postgres.tables.table_checks import (
     RowSkippedError,
     TypesChangedError,
@@ -124,9 +124,7 @@ class AppendTable(Output):
         as well, because they are in an unlogged table.
         """
         statement = _SQL["count_copied"].format(staging=voted.tables.staging(staged))
-        row = voted.connection.execute(statement, voted.values).fetchone()
-        assert row is not None
-        receipts, copied = row
+        receipts, copied = fetch_row(voted.connection, statement, voted.values)
         voted.check_moved(staged, receipts)
         rows = voted.tally.outputs[self.table].rows
         assert copied == rows, f"{copied} rows have receipts, {rows} were voted for"

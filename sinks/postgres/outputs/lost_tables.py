@@ -12,8 +12,12 @@ from psycopg.rows import TupleRow
 from tallyweir.sinks.postgres.ledger.output_kinds import OutputKind
 from tallyweir.sinks.postgres.outputs.output import Output
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.server.columns import qualified, table_identifier
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.columns import (
+    is_there,
+    qualified,
+    table_identifier,
+)
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.in_doubt import EpochClaim
 
@@ -139,17 +143,17 @@ def check_not_lost_beside(
         and not is_there(connection, table_identifier(output.table))
     ]
     for output in gone:
-        row = connection.execute(
+        (marked,) = fetch_row(
+            connection,
             _SQL["marked"],
             {
                 "installation": claim.installation,
                 "pipeline_number": claim.pipeline_number,
                 "branches": list(output.branches),
             },
-        ).fetchone()
-        assert row is not None
+        )
         owed = layout.owed.get(output.table)
-        if owed is not None and row[0]:
+        if owed is not None and marked:
             rows, batches = owed
             raise ConfigurationError(
                 "TABLE_LOST",
@@ -198,28 +202,16 @@ def forget_windows(connection: _Connection, state: sql.Identifier) -> None:
         connection.execute(_SQL["forget_windows"].format(state=state))
 
 
-def is_there(connection: _Connection, table: sql.Identifier) -> bool:
-    """Tell whether a name is that of a table or view that can be read."""
-    name = table.as_string(connection)
-    row = connection.execute(_SQL["is_there"], {"table": name}).fetchone()
-    assert row is not None
-    return bool(row[0])
-
-
 def _read_owed(
     connection: _Connection, pipeline: str, table: str
 ) -> tuple[int, int] | None:
     """Return rows and batches that the ledger counts for a table; None if no rows."""
-    row = connection.execute(
-        _SQL["owed"], {"pipeline": pipeline, "output_table": table}
-    ).fetchone()
-    assert row is not None
-    rows, batches = row
+    rows, batches = fetch_row(
+        connection, _SQL["owed"], {"pipeline": pipeline, "output_table": table}
+    )
     return (int(rows), int(batches)) if rows > 0 else None
 
 
 def _has_rows(connection: _Connection, table: str) -> bool:
     statement = _SQL["has_rows"].format(table=table_identifier(table))
-    row = connection.execute(statement).fetchone()
-    assert row is not None
-    return bool(row[0])
+    return bool(fetch_row(connection, statement)[0])

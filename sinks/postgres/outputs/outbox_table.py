@@ -20,7 +20,7 @@ from tallyweir.sinks.postgres.outputs.output import (
     fields_of_events,
 )
 from tallyweir.sinks.postgres.server.columns import POSITION_COLUMNS, Column
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.postgres.tables.row_digest import (
     RESULTS,
     RowDigest,
@@ -116,9 +116,8 @@ class OutboxTable(Output):
             staging=voted.tables.staging(staged),
             hash=row_hash(stored(MESSAGE_COLUMNS)),
         )
-        row = voted.connection.execute(statement, voted.values).fetchone()
-        assert row is not None
-        moved = RowDigest(row[0], int(row[1]))
+        rows, total = fetch_row(voted.connection, statement, voted.values)
+        moved = RowDigest(rows, int(total))
         voted.check_moved(staged, moved.rows)
         return MovedRows(staged=moved.rows, digests={RESULTS: moved})
 

@@ -23,7 +23,7 @@ from tallyweir.sinks.postgres.ledger.output_kinds import OutputKind
 from tallyweir.sinks.postgres.server.columns import Column, table_identifier
 from tallyweir.sinks.postgres.server.naming import HOME, TableNames
 from tallyweir.sinks.postgres.server.sqlstate import is_row_rejection
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.postgres.tables.row_digest import RowDigest
 from tallyweir.sinks.postgres.tables.table_checks import TypesChangedError, unfit_types
 from tallyweir.sinks.protocol.errors import RetryableError
@@ -280,9 +280,7 @@ class VotedRows:
     def count(self, staged: str) -> int:
         """Count the voters' rows in a staging table."""
         statement = _SQL["count_staged"].format(staging=self.tables.staging(staged))
-        row = self.connection.execute(statement, self.values).fetchone()
-        assert row is not None
-        return int(row[0])
+        return int(fetch_row(self.connection, statement, self.values)[0])
 
     def count_skipped(self, staged: str, moved: int) -> int:
         """Return how many of the given rows a table left out."""

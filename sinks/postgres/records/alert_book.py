@@ -26,7 +26,7 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     snapshot,
 )
 from tallyweir.sinks.postgres.server.locks import LockedSession
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.protocol.errors import RetryableError
 
 
@@ -175,8 +175,7 @@ class AlertBook(LockedSession):
 
         def write(connection: _Connection) -> None:
             for alert, channels in begun:
-                row = connection.execute(_SQL["begin"], asdict(alert)).fetchone()
-                assert row is not None
+                row = fetch_row(connection, _SQL["begin"], asdict(alert))
                 _deliver(connection, row[0], channels)
             for alert_id, (alert, channels) in changed.items():
                 values = {**asdict(alert), "alert_id": alert_id}

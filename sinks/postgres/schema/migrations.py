@@ -19,7 +19,7 @@ from yoyo import get_backend, read_migrations
 
 from tallyweir.sinks.postgres.server.connection import connect, pin
 from tallyweir.sinks.postgres.server.sqlstate import translated
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("tallyweir.sinks.postgres.schema", "migrations.sql")
@@ -129,8 +129,7 @@ def check_encoding(connection: Connection[TupleRow]) -> str:
 def _read_applied(connection: Connection[TupleRow], schema: str) -> set[str]:
     """Name the migrations that a database has; empty if it has none."""
     table = f"{schema}._yoyo_migration"
-    row = connection.execute(_SQL["table_exists"], {"table": table}).fetchone()
-    assert row is not None
+    row = fetch_row(connection, _SQL["table_exists"], {"table": table})
     if not row[0]:
         return set()
     statement = _SQL["applied"].format(
@@ -142,9 +141,9 @@ def _read_applied(connection: Connection[TupleRow], schema: str) -> set[str]:
 def _check_may_migrate(
     connection: Connection[TupleRow], schema: str, missing: list[str]
 ) -> None:
-    row = connection.execute(_SQL["may_migrate"], {"schema": schema}).fetchone()
-    assert row is not None
-    role, database, may_migrate = row
+    role, database, may_migrate = fetch_row(
+        connection, _SQL["may_migrate"], {"schema": schema}
+    )
     if not may_migrate:
         raise ConfigurationError(
             "MIGRATION_NEEDED",

@@ -15,7 +15,7 @@ from psycopg.rows import TupleRow
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.sqlstate import translated
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("tallyweir.sinks.postgres.schema", "roles.sql")
@@ -84,9 +84,7 @@ def _create_missing(connection: Connection[TupleRow]) -> None:
 
 
 def _join_publisher(connection: Connection[TupleRow]) -> None:
-    row = connection.execute(_SQL["is_member"]).fetchone()
-    assert row is not None
-    role, is_member = row
+    role, is_member = fetch_row(connection, _SQL["is_member"])
     if is_member:
         return
     try:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from psycopg import sql
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
+
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
+
+_SQL = load_statements("tallyweir.sinks.postgres.server", "columns.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,3 +138,20 @@ def names(columns: Iterable[Column]) -> sql.Composed:
 def names_and_types(columns: Iterable[Column]) -> list[list[str]]:
     """List columns for JSON."""
     return [[column.name, column.postgres_type] for column in columns]
+
+
+def is_there(connection: Connection[TupleRow], table: sql.Identifier) -> bool:
+    """Tell whether a name is that of a table or view that can be read."""
+    quoted = table.as_string(connection)
+    return bool(fetch_row(connection, _SQL["is_there"], {"table": quoted})[0])
+
+
+def columns_of(
+    connection: Connection[TupleRow], table: sql.Identifier
+) -> dict[str, str]:
+    """Return the columns of a table with their types; empty if there is no table.
+
+    The types are without modifiers, such as a length or a precision.
+    """
+    quoted = table.as_string(connection)
+    return dict(connection.execute(_SQL["columns_of"], {"table": quoted}).fetchall())

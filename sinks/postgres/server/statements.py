@@ -8,10 +8,12 @@ parameters. Nothing else is ever put into a statement.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib import resources
-from typing import LiteralString, cast
+from typing import Any, LiteralString, cast
 
-from psycopg import sql
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
 
 _BLOCK = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
@@ -31,3 +33,14 @@ def load_statements(package: str, file_name: str) -> dict[str, sql.SQL]:
         name: sql.SQL(cast(LiteralString, body.strip()))
         for name, body in zip(parts[1::2], parts[2::2], strict=True)
     }
+
+
+def fetch_row(
+    connection: Connection[TupleRow],
+    statement: sql.SQL | sql.Composed,
+    values: Mapping[str, Any] | None = None,
+) -> TupleRow:
+    """Return the first row of a statement that always returns one."""
+    row = connection.execute(statement, values).fetchone()
+    assert row is not None
+    return row

@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.server.columns import Column, table_identifier
 from tallyweir.sinks.postgres.server.naming import TableNames
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.postgres.staging.attempt_register import transactions_of
 from tallyweir.sinks.protocol.identity import Attempt
 
@@ -71,9 +71,7 @@ class Corrections:
     def count(self) -> StagedCorrections:
         """Count the staged rows, which a crash of the server may have removed."""
         statement = _SQL["count_corrections"].format(staging=self._staging)
-        row = self.connection.execute(statement, self._values).fetchone()
-        assert row is not None
-        return StagedCorrections(*row)
+        return StagedCorrections(*fetch_row(self.connection, statement, self._values))
 
     def replace(self, table: str, sequence: object) -> None:
         """Delete the earlier rows from an append table, and record their positions.

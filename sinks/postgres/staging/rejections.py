@@ -28,7 +28,7 @@ from tallyweir.sinks.postgres.server.sqlstate import (
     translate,
     translated,
 )
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.postgres.staging.attempt_register import transactions_of
 from tallyweir.sinks.postgres.staging.corrections import Corrections
 from tallyweir.sinks.postgres.tables.table_checks import (
@@ -220,9 +220,7 @@ class _RejectionSearch:
         try:
             with self._connection.transaction():
                 values = {"first": first, "last": last}
-                row = self._connection.execute(statement, values).fetchone()
-                assert row is not None
-                (taken,) = row
+                (taken,) = fetch_row(self._connection, statement, values)
                 if taken != last - first + 1:
                     raise RowSkippedError(taken)
         except psycopg.Error as error:
@@ -232,11 +230,11 @@ class _RejectionSearch:
         return None
 
     def _describe(self, number: int, refusal: psycopg.Error) -> RejectedRow:
-        row = self._connection.execute(
-            _SQL["read_position"].format(numbered=self._numbered), {"number": number}
-        ).fetchone()
-        assert row is not None
-        topic, partition, offset = row
+        topic, partition, offset = fetch_row(
+            self._connection,
+            _SQL["read_position"].format(numbered=self._numbered),
+            {"number": number},
+        )
         return rejected_row(self._output, (topic, partition, offset), refusal)
 
 

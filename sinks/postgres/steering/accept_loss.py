@@ -26,9 +26,8 @@ from tallyweir.sinks.postgres.outputs.lost_tables import (
     accept_lost,
     find_lost,
     forget_windows,
-    is_there,
 )
-from tallyweir.sinks.postgres.server.columns import qualified
+from tallyweir.sinks.postgres.server.columns import is_there, qualified
 from tallyweir.sinks.postgres.server.naming import HOME, state_table
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.steering.act import ActRequest, acting

@@ -25,18 +25,17 @@ from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.audit.checks.keyed_state import spellings
 from tallyweir.sinks.postgres.audit.checks.written_outputs import (
-    present_columns,
     read_written_outputs,
 )
 from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
-    column_type,
     fetch,
     fetch_one,
     read_pipeline,
 )
 from tallyweir.sinks.postgres.outputs.outbox_table import MESSAGE_COLUMNS
+from tallyweir.sinks.postgres.server.columns import columns_of
 from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.steering.act import ActRequest, acting
@@ -149,7 +148,7 @@ def _searched_outputs(
 ) -> Iterator[_Search]:
     for output in pipeline.appends if pipeline.id_column is not None else ():
         assert pipeline.id_column is not None
-        kind = column_type(connection, output, pipeline.id_column)
+        kind = columns_of(connection, output.identifier).get(pipeline.id_column)
         if kind is None:
             continue
         column: sql.Composable = sql.Identifier(pipeline.id_column)
@@ -458,7 +457,7 @@ def _hash_of(work: _Work, output: AuditedOutput) -> sql.Composable:
     told = read_written_outputs(work.connection, work.pipeline.name).get(output.table)
     if told is None:
         return sql.SQL("0")
-    present = present_columns(work.connection, output.identifier)
+    present = columns_of(work.connection, output.identifier)
     return row_hash(stored(c for c in told.columns if c.name in present))
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from psycopg import Connection, sql
-from psycopg.rows import TupleRow
+from psycopg import sql
 
 from tallyweir.sinks.postgres.audit.replay.replay_committed import Committed
 from tallyweir.sinks.postgres.audit.replay.replay_scratch import ReplayScratch
-from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.columns import columns_of, table_identifier
 from tallyweir.sinks.postgres.server.naming import HOME, state_table
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.steering.snapshot import (
@@ -61,7 +59,7 @@ def resume_from(
     """
     home = committed.side.databases[HOME]
     for copy in _copies(snapshot, committed, scratch, layout):
-        columns = copy.columns or _columns(home, copy.source)
+        columns = copy.columns or columns_of(home, copy.source)
         listed = sql.SQL(", ").join(map(sql.Identifier, columns))
         read = _SQL["read_copy"].format(columns=listed, copy=copy.source)
         write = _SQL["write_copy"].format(columns=listed, target=copy.target)
@@ -90,7 +88,7 @@ def _copies(
     for window in window_copies(
         committed.audited, snapshot.definition, snapshot.watermark
     ):
-        if not _columns(home, snapshot.copy(window.state_copy)):
+        if not columns_of(home, snapshot.copy(window.state_copy)):
             # The output had no tables yet.
             continue
         output = outputs[written.get(window.table, window.table)]
@@ -104,8 +102,3 @@ def _copies(
             target=table_identifier(output.table),
             columns=tuple(column.name for column in output.tables[output.table]),
         )
-
-
-def _columns(home: Connection[TupleRow], table: sql.Identifier) -> tuple[str, ...]:
-    rows = fetch(home, _SQL["columns"], table=table.as_string(home))
-    return tuple(row["name"] for row in rows)

@@ -29,7 +29,7 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     read_pipeline,
 )
 from tallyweir.sinks.postgres.ledger.output_kinds import kind_of
-from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.columns import columns_of, table_identifier
 from tallyweir.sinks.postgres.server.naming import HOME, state_table
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
@@ -331,12 +331,11 @@ def _copy(
             (window.target, window.rows_copy, window.unsettled),
         ]
     for source, copy, condition in parts:
-        columns = fetch(connection, _SQL["columns"], table=source.as_string(connection))
         connection.execute(
             _SQL["copy"].format(
                 copy=snapshot.copy(copy),
                 columns=sql.SQL(", ").join(
-                    sql.Identifier(row["name"]) for row in columns
+                    map(sql.Identifier, columns_of(connection, source))
                 ),
                 source=source,
                 condition=condition,

@@ -20,7 +20,7 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch_one,
     read_pipeline,
 )
-from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.columns import is_there, table_identifier
 from tallyweir.sinks.postgres.server.naming import revisions_table, state_table
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.steering.act import ActRequest, acting
@@ -182,7 +182,7 @@ def _copy_grants(connection: Connection[TupleRow], table: str, shadow: str) -> N
     """Grant on the shadow whatever is granted on the table whose place it takes."""
     for name, same in _with_revisions(table, shadow):
         quoted = name.as_string(connection)
-        if not _exists(connection, same):
+        if not is_there(connection, same):
             continue
         tables = {"table": quoted, "same": same.as_string(connection)}
         for row in fetch(connection, _SQL["grants"], **tables):
@@ -292,15 +292,9 @@ def _rename_table(
     connection: Connection[TupleRow], table: sql.Identifier, to: sql.Identifier
 ) -> None:
     """Rename a table within its schema, if it exists."""
-    if not _exists(connection, table):
+    if not is_there(connection, table):
         return
     name = bare_name(connection, to)
     connection.execute(
         _SQL["rename_table"].format(table=table, name=sql.Identifier(name))
     )
-
-
-def _exists(connection: Connection[TupleRow], table: sql.Identifier) -> bool:
-    quoted = table.as_string(connection)
-    row = fetch_one(connection, _SQL["table_exists"], table=quoted)
-    return bool(row["exists"])

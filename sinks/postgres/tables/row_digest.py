@@ -20,7 +20,7 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.server.columns import Column, type_name
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 
 _SQL = load_statements("tallyweir.sinks.postgres.tables", "row_digest.sql")
 _COMMA = sql.SQL(", ")
@@ -127,7 +127,5 @@ def change_digested(
         values: The statement's parameters.
     """
     statement = _SQL["digested"].format(change=change, hash=row_hash(sources))
-    row = connection.execute(statement, values).fetchone()
-    assert row is not None
-    rows, total = row
+    rows, total = fetch_row(connection, statement, values)
     return RowDigest(rows, int(total))

@@ -10,14 +10,14 @@ from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.ledger.output_kinds import kind_of
+from tallyweir.sinks.postgres.outputs.result_tables import read_columns
 from tallyweir.sinks.postgres.server.columns import table_identifier
 from tallyweir.sinks.postgres.server.instants import to_microseconds
 from tallyweir.sinks.postgres.server.naming import state_table
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.postgres.tables.table_owners import find_other_owner
 
 _SQL = load_statements("tallyweir.sinks.postgres.versions", "holdings.sql")
-_TABLES = load_statements("tallyweir.sinks.postgres.tables", "result_tables.sql")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +82,9 @@ def read_holdings(
         layouts: The layouts of the versions.
         held: The quoted names of the tables that may be read; None for all tables.
     """
-    row = connection.execute(_SQL["pipeline"], {"pipeline": pipeline}).fetchone()
-    assert row is not None
-    number, watermark, bucket_seconds, has_events = row
+    number, watermark, bucket_seconds, has_events = fetch_row(
+        connection, _SQL["pipeline"], {"pipeline": pipeline}
+    )
     outputs = {o["table"]: o for layout in layouts for o in layout["outputs"]}
     return Holdings(
         number=number,
@@ -115,6 +115,7 @@ class _Reading:
         columns = {
             name: (type_, optional) for name, type_, optional in self._columns(target)
         }
+        any_row = _SQL["any_row"].format(target=target)
         held = HeldTable(
             columns=columns,
             keys=self._count_keys(output),
@@ -122,8 +123,7 @@ class _Reading:
             other_owner=None
             if not kind.has_table
             else find_other_owner(self.connection, self.pipeline, table),
-            is_empty=bool(columns)
-            and self._fetch_one(_SQL["any_row"].format(target=target)) == (False,),
+            is_empty=bool(columns) and not fetch_row(self.connection, any_row)[0],
         )
         if not kind.has_windows or not {"window_start", "final"} <= set(columns):
             return held
@@ -137,17 +137,18 @@ class _Reading:
         edge = sql.Identifier(
             "window_end" if "gap_us" in output["windows"] else "window_start"
         )
-        open_rows, begun = self._fetch_one(
-            _SQL["open_rows"].format(target=target, edge=edge)
+        open_rows, begun = fetch_row(
+            self.connection, _SQL["open_rows"].format(target=target, edge=edge)
         )
         waiting = 0
         if state_columns:
             is_waiting = "tallyweir_waiting_since" in state_columns
             waits = "tallyweir_waiting_since IS NOT NULL" if is_waiting else "false"
-            waiting, begun_unseen = self._fetch_one(
+            waiting, begun_unseen = fetch_row(
+                self.connection,
                 _SQL["open_windows"].format(
                     state=state, edge=edge, waits=sql.SQL(waits)
-                )
+                ),
             )
             begun = max((one for one in (begun, begun_unseen) if one), default=None)
         return replace(
@@ -162,20 +163,11 @@ class _Reading:
         if not kind_of(output).keeps_keys:
             return 0
         values = {"pipeline": self.pipeline, "table": output["table"]}
-        (keys,) = self._fetch_one(_SQL["kept_keys"], values)
+        (keys,) = fetch_row(self.connection, _SQL["kept_keys"], values)
         return int(keys)
 
     def _columns(self, table: sql.Identifier) -> list[tuple[str, str, bool]]:
         """List (name, type, may stay empty); nothing if the table is not held."""
-        quoted = table.as_string(self.connection)
-        if self.held is not None and quoted not in self.held:
+        if self.held is not None and table.as_string(self.connection) not in self.held:
             return []
-        rows = self.connection.execute(_TABLES["read_columns"], {"table": quoted})
-        return [(name, kind, optional) for name, kind, optional in rows]
-
-    def _fetch_one(
-        self, statement: sql.Composed | sql.SQL, values: Mapping[str, Any] | None = None
-    ) -> TupleRow:
-        row = self.connection.execute(statement, values).fetchone()
-        assert row is not None
-        return row
+        return read_columns(self.connection, table)

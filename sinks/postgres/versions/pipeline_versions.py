@@ -15,7 +15,7 @@ from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 from psycopg.types.json import Jsonb
 
-from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.postgres.versions.held_knowledge import HeldKnowledge
 from tallyweir.sinks.postgres.versions.version_plan import DescribedVersion
 from tallyweir.sinks.protocol.errors import ConfigurationError
@@ -132,11 +132,11 @@ def was_superseded(
     connection: Connection[TupleRow], pipeline: str, definition_hash: str
 ) -> bool:
     """Tell whether an operator has put another version in the place of this one."""
-    row = connection.execute(
+    row = fetch_row(
+        connection,
         _SQL["was_superseded"],
         {"pipeline": pipeline, "definition_hash": definition_hash},
-    ).fetchone()
-    assert row is not None
+    )
     return bool(row[0])
 
 
@@ -166,8 +166,7 @@ def add_version(
         "rolls_back_to": coming.rolls_back_to,
         "watched_batches": coming.watched_batches,
     }
-    row = connection.execute(_SQL["add_version"], values).fetchone()
-    assert row is not None
+    row = fetch_row(connection, _SQL["add_version"], values)
     # Set it for people, for verify and for others that read what the pipeline is.
     connection.execute(_SQL["put_definition"], values)
     # The samples were taken by what the former version redacts.

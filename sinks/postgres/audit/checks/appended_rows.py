@@ -32,10 +32,14 @@ from itertools import combinations, groupby
 from psycopg import Connection, sql
 from psycopg.rows import DictRow, TupleRow
 
-from tallyweir.sinks.postgres.audit.audited_databases import AuditedDatabases
+from tallyweir.sinks.postgres.audit.audited_databases import (
+    AuditedDatabase,
+    AuditedDatabases,
+)
 from tallyweir.sinks.postgres.audit.checks.branches import BranchFindings
 from tallyweir.sinks.postgres.audit.checks.ledger_ranges import (
     LedgerRanges,
+    read_claims,
     tallied_rows,
 )
 from tallyweir.sinks.postgres.audit.fate import PUT_ASIDE
@@ -100,21 +104,10 @@ def count_appended_rows(
 
     Counts nothing if tasks copy rows at least once: ``check_copied_rows`` does that.
     """
-    is_exact = pipeline.guarantee is Guarantee.EXACTLY_ONCE
-    appends = pipeline.appends if is_exact else ()
-    rows = AppendedRows(outputs=len(appends))
-    for output in appends:
-        claims = fetch(
-            databases.home.connection,
-            _OUTPUTS["output_claims"],
-            pipeline=pipeline.name,
-            output_table=output.table,
-        )
-        is_owing = any(one["sequence"] >= output.owing_from for one in claims)
-        missing = list(missing_columns(databases, output))
-        if missing:
-            rows.violations += missing if is_owing else ()
-            continue
+    if pipeline.guarantee is not Guarantee.EXACTLY_ONCE:
+        return AppendedRows(outputs=0)
+    rows = AppendedRows(outputs=len(pipeline.appends))
+    for output, claims in readable_appends(databases, pipeline, rows.violations):
         tally = _count(databases, pipeline.name, output, ranges, rows)
         rows.violations += _broken_ranges(output, tally, ranges, claims, branches)
         rows.violations += _broken_claims(output, tally, claims, branches)
@@ -224,21 +217,27 @@ def _window_rows(
     return rows, len(whole) == len(here)
 
 
-def missing_columns(
-    databases: AuditedDatabases, output: AuditedOutput
-) -> Iterator[str]:
-    """Name the position columns that are missing from an output's table."""
-    for database in databases.of(output):
-        missing = database.fetch(
-            _OUTPUTS["missing_columns"],
-            table=output.quoted(database.connection),
-            columns=_POSITION_COLUMNS,
-        )
-        if missing:
-            names = ", ".join(row["name"] for row in missing)
-            yield f"{output.table}{_place(database.name)}: the table has no column " + (
-                names
-            )
+def readable_appends(
+    databases: AuditedDatabases, pipeline: AuditedPipeline, violations: list[str]
+) -> Iterator[tuple[AuditedOutput, list[DictRow]]]:
+    """Yield the append outputs whose rows have positions, with their batches' claims.
+
+    Args:
+        databases: The pipeline's databases, in the caller's snapshots.
+        pipeline: The pipeline.
+        violations: Gets the columns that the other tables lack, if they owe rows.
+    """
+    for output in pipeline.appends:
+        claims = read_claims(databases.home.connection, pipeline.name, output)
+        missing = [
+            f"{output.table}{one.place}: the table has no column {columns}"
+            for one in databases.of(output)
+            if (columns := one.missing(output, _POSITION_COLUMNS))
+        ]
+        if not missing:
+            yield output, claims
+        elif any(claim["sequence"] >= output.owing_from for claim in claims):
+            violations += missing
 
 
 def rows_ever(output: AuditedOutput) -> sql.Composed:
@@ -265,7 +264,7 @@ def _count(
             where = TopicPartition(row["topic"], row["partition"])
             sequence = row["sequence"]
             if sequence is None:
-                _note_stray(rows, output, database.name, where, row, ranges)
+                _note_stray(rows, output, database, where, row, ranges)
                 continue
             tally.by_range[sequence, where] += row["found"]
             tally.by_batch[sequence] += row["found"]
@@ -277,7 +276,7 @@ def _count(
 def _note_stray(  # noqa: PLR0913, PLR0917 - the message names all of it
     rows: AppendedRows,
     output: AuditedOutput,
-    database: str,
+    database: AuditedDatabase,
     where: TopicPartition,
     row: DictRow,
     ranges: LedgerRanges,
@@ -285,12 +284,12 @@ def _note_stray(  # noqa: PLR0913, PLR0917 - the message names all of it
     """Keep rows that lie in no batch, or in one that the snapshot does not have."""
     next_offset = ranges.next_offsets.get(where, 0)
     violation = (
-        f"{output.table}{_place(database)}: {row['found']} rows of {where} lie in no "
+        f"{output.table}{database.place}: {row['found']} rows of {where} lie in no "
         f"batch, offsets {row['lowest']} to {row['highest']}"
     )
     if row["highest"] >= next_offset:
         violation += f", though the next offset to read is {next_offset}"
-    if database != HOME and row["lowest"] >= next_offset:
+    if database.name != HOME and row["lowest"] >= next_offset:
         rows.beyond.append(
             _RowsBeyond(where=where, highest=row["highest"], violation=violation)
         )
@@ -347,10 +346,6 @@ def _broken_claims(
                 f"{output.table}: the offsets of batch {sequence} add up to "
                 f"{checksum}, its checksum is {claim['checksum']}"
             )
-
-
-def _place(database: str) -> str:
-    return "" if database == HOME else f" in {database}"
 
 
 _COLLISIONS = load_statements("tallyweir.sinks.postgres.audit.checks", "collisions.sql")

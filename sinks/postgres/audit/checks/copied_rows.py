@@ -24,7 +24,7 @@ from psycopg.rows import DictRow
 
 from tallyweir.sinks.postgres.audit.audited_databases import AuditedDatabases
 from tallyweir.sinks.postgres.audit.checks.appended_rows import (
-    missing_columns,
+    readable_appends,
     rows_ever,
 )
 from tallyweir.sinks.postgres.audit.checks.ledger_ranges import BOUNDS, LedgerRanges
@@ -33,7 +33,6 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     accepted_losses,
-    fetch,
 )
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.guarantee import Guarantee
@@ -70,18 +69,7 @@ def check_copied_rows(
     """
     found = _Found()
     violations: list[str] = []
-    for output in pipeline.appends:
-        claims = fetch(
-            databases.home.connection,
-            _COPIED["claims"],
-            pipeline=pipeline.name,
-            output_table=output.table,
-        )
-        is_owing = any(one["sequence"] >= output.owing_from for one in claims)
-        missing = list(missing_columns(databases, output))
-        if missing:
-            violations += missing if is_owing else ()
-            continue
+    for output, claims in readable_appends(databases, pipeline, violations):
         batches = _read_batches(databases, pipeline, output, ranges, found)
         violations += _broken_batches(output, batches, claims)
         violations += _broken_ranges(output, batches, claims, ranges)

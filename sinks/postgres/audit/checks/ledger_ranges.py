@@ -15,9 +15,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from psycopg import Connection, sql
-from psycopg.rows import TupleRow
+from psycopg.rows import DictRow, TupleRow
 
-from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch_one, read_positions
+from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    AuditedOutput,
+    fetch,
+    fetch_one,
+    read_positions,
+)
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.offsets import TopicPartition
 
@@ -129,6 +134,18 @@ def read_ledger_ranges(connection: Connection[TupleRow], pipeline: str) -> Ledge
         ),
         standing_from=standing["sequence"],
         next_offsets=read_positions(connection, pipeline),
+    )
+
+
+def read_claims(
+    home: Connection[TupleRow], pipeline: str, output: AuditedOutput
+) -> list[DictRow]:
+    """Read what each batch says of an output, in the order of the batches."""
+    return fetch(
+        home,
+        _OUTPUTS["output_claims"],
+        pipeline=pipeline,
+        output_table=output.table,
     )
 
 

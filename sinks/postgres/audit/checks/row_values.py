@@ -24,11 +24,13 @@ from tallyweir.sinks.postgres.audit.audited_databases import (
     AuditedDatabases,
 )
 from tallyweir.sinks.postgres.audit.checks.branches import BranchFindings
-from tallyweir.sinks.postgres.audit.checks.ledger_ranges import LedgerRanges
+from tallyweir.sinks.postgres.audit.checks.ledger_ranges import (
+    LedgerRanges,
+    read_claims,
+)
 from tallyweir.sinks.postgres.audit.checks.written_again import WrittenAgainSearch
 from tallyweir.sinks.postgres.audit.checks.written_outputs import (
     WrittenOutput,
-    present_columns,
     read_written_outputs,
 )
 from tallyweir.sinks.postgres.audit.receipt import (
@@ -42,14 +44,12 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
     accepted_losses,
-    fetch,
 )
 from tallyweir.sinks.postgres.outputs.keyed_table import SEQUENCE
 from tallyweir.sinks.postgres.outputs.outbox_table import MESSAGE_COLUMNS
 from tallyweir.sinks.postgres.outputs.window_columns import REVISION_COLUMNS
 from tallyweir.sinks.postgres.server.columns import Column, table_identifier
-from tallyweir.sinks.postgres.server.naming import HOME, revisions_table, state_table
-from tallyweir.sinks.postgres.server.sqlstate import translated
+from tallyweir.sinks.postgres.server.naming import HOME, revisions_table
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.tables.row_digest import (
     RESULTS,
@@ -222,7 +222,7 @@ class _OutputAudit:
 
     def _readable(self, database: AuditedDatabase) -> tuple[Column, ...] | None:
         """Return the columns that a row's digest covers; None if some are gone."""
-        present = self._present(database, self._output.identifier)
+        present = database.columns(self._output.identifier)
         newest = self._told.versions[-1].columns
         missing = [c.name for c in newest if c.name not in present]
         if missing:
@@ -240,10 +240,6 @@ class _OutputAudit:
             return None
         return self._told.columns
 
-    def _present(self, database: AuditedDatabase, table: sql.Identifier) -> set[str]:
-        with translated(f"reading database {database.name}"):
-            return present_columns(database.connection, table)
-
     def _compare_windows(
         self, database: AuditedDatabase, columns: Iterable[Column]
     ) -> None:
@@ -258,9 +254,11 @@ class _OutputAudit:
             self._compare_open(database)
         revisions = revisions_table(self._output.table)
         revised = [c for c in columns if c.name != SEQUENCE.name]
-        if self._told.newest.get("revisions") and self._present(
-            database, table_identifier(revisions)
-        ).issuperset(c.name for c in (*revised, *REVISION_COLUMNS)):
+        wanted = {c.name for c in (*revised, *REVISION_COLUMNS)}
+        if (
+            self._told.newest.get("revisions")
+            and wanted <= database.columns(table_identifier(revisions)).keys()
+        ):
             self._compare_batches(
                 database,
                 REVISIONS,
@@ -297,11 +295,11 @@ class _OutputAudit:
     def _compare_open(self, database: AuditedDatabase) -> None:
         """Compare each window that may still change with its state."""
         shown = self._told.shown_by_state
-        state = self._state(database)
+        state = database.state_table(self._pipeline, self._output.table)
         if shown is None:
             self._unread.add("open windows: no driver has told their functions")
             return
-        if not self._present(database, state):
+        if not database.columns(state):
             self.violations.append(
                 f"{self._where(database)}: the table of its open windows is gone"
             )
@@ -355,7 +353,7 @@ class _OutputAudit:
             first=self._claims.first,
         )
         claimed = self._claimed(database, kind)
-        self._judge_batches(f"{table}{_place(database)}", rows, claimed, "rows")
+        self._judge_batches(f"{table}{database.place}", rows, claimed, "rows")
 
     def _compare_messages(self, home: AuditedDatabase) -> None:
         """Compare the messages that wait with the digest of each batch."""
@@ -414,14 +412,8 @@ class _OutputAudit:
                 claimed[marker.sequence] = former + RowDigest.from_json(kept)
         return claimed
 
-    def _state(self, database: AuditedDatabase) -> sql.Identifier:
-        installation = None if database.name == HOME else self._pipeline.installation
-        return state_table(
-            self._pipeline.number, self._output.table, installation=installation
-        )
-
     def _where(self, database: AuditedDatabase) -> str:
-        return f"{self._output.table}{_place(database)}"
+        return f"{self._output.table}{database.place}"
 
 
 def _read_claims(
@@ -429,12 +421,7 @@ def _read_claims(
 ) -> _Claims:
     rows = [
         row
-        for row in fetch(
-            home,
-            _OUTPUTS["output_claims"],
-            pipeline=pipeline,
-            output_table=output.table,
-        )
+        for row in read_claims(home, pipeline, output)
         if row["sequence"] >= output.owing_from
     ]
     by_batch: dict[str, dict[int | None, RowDigest]] = {}
@@ -484,7 +471,3 @@ def _coverage(
         looked_at=looked_at,
         not_looked_at=not_looked_at,
     )
-
-
-def _place(database: AuditedDatabase) -> str:
-    return "" if database.name == HOME else f" in {database.name}"

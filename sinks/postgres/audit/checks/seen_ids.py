@@ -28,6 +28,7 @@ from tallyweir.sinks.postgres.audit.checks.branches import BranchFindings
 from tallyweir.sinks.postgres.audit.checks.ledger_ranges import (
     BOUNDS,
     LedgerRanges,
+    read_claims,
     tallied_rows,
 )
 from tallyweir.sinks.postgres.audit.receipt import Check, judge, not_applicable
@@ -235,12 +236,7 @@ def _short_buckets(  # noqa: PLR0913, PLR0917 - compares all of them
     if output is None or bucket_min is None:
         return
     appended = _bucketed_rows(databases, pipeline, output, ranges, bucket_min)
-    claims = fetch(
-        databases.home.connection,
-        _OUTPUTS["output_claims"],
-        pipeline=pipeline.name,
-        output_table=output.table,
-    )
+    claims = read_claims(databases.home.connection, pipeline.name, output)
     # If an output has a condition, or rows of it were replaced, it shows only a part of
     # a batch's events.
     incomplete = {claim["sequence"] for claim in claims if claim["is_conditional"]}
@@ -317,7 +313,7 @@ def _dated_output(
     """Find an append output that has the event time in all of its databases."""
     for output in pipeline.appends:
         kinds = {
-            database.column_type(output, pipeline.event_time)
+            database.columns(output.identifier).get(pipeline.event_time)
             for database in databases.of(output)
         }
         if all(kind is not None and kind.startswith("timestamp") for kind in kinds):

@@ -26,7 +26,6 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
 from tallyweir.sinks.postgres.server.statements import load_statements
 
 _GROUPS = load_statements("tallyweir.sinks.postgres.audit.checks", "window_groups.sql")
-_OUTPUTS = load_statements("tallyweir.sinks.postgres.ledger", "outputs.sql")
 
 #: How many groups a server sends at a time.
 _GROUPS_FETCHED = 10_000
@@ -46,7 +45,11 @@ def check_window_groups(
     checked = 0
     violations: list[str] = []
     for output in sharded:
-        missing = list(_missing_columns(databases, output))
+        missing = [
+            f"{output.table} in {one.name}: the table has no column {columns}"
+            for one in databases.of(output)
+            if (columns := one.missing(output, ("window_start", *output.by)))
+        ]
         if missing:
             violations += missing
             continue
@@ -57,20 +60,6 @@ def check_window_groups(
                     f"{output.table}: the group {name} is in {' and in '.join(places)}"
                 )
     return judge("window_groups", checked=checked, unit="groups", violations=violations)
-
-
-def _missing_columns(
-    databases: AuditedDatabases, output: AuditedOutput
-) -> Iterator[str]:
-    for database in databases.of(output):
-        missing = database.fetch(
-            _OUTPUTS["missing_columns"],
-            table=output.quoted(database.connection),
-            columns=["window_start", *output.by],
-        )
-        if missing:
-            names = ", ".join(row["name"] for row in missing)
-            yield f"{output.table} in {database.name}: the table has no column {names}"
 
 
 def _groups(

@@ -26,14 +26,12 @@ from tallyweir.sinks.postgres.audit.checks.ledger_ranges import (
 )
 from tallyweir.sinks.postgres.audit.checks.written_outputs import (
     WrittenOutput,
-    present_columns,
 )
 from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
     AuditedPipeline,
 )
 from tallyweir.sinks.postgres.server.naming import HOME
-from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
 
 _VALUES = load_statements("tallyweir.sinks.postgres.audit.checks", "row_values.sql")
@@ -75,10 +73,9 @@ class WrittenAgainSearch:
         """Search one append output, in each of its databases."""
         found = WrittenAgain()
         for database in self.databases.of(output):
-            with translated(f"reading database {database.name}"):
-                present = present_columns(database.connection, output.identifier)
+            present = database.columns(output.identifier)
             if present:
-                own = present - {column.name for column in told.columns}
+                own = present.keys() - {column.name for column in told.columns}
                 self._look_into(database, output, own, found)
         return found
 
@@ -117,9 +114,9 @@ class WrittenAgainSearch:
                 f"since their batch, maybe for their owner's {', '.join(sorted(own))}"
             )
             return
-        where = output.table + ("" if database.name == HOME else f" in {database.name}")
         found.violations += [
-            f"{where}: {rows} rows of batch {batch} were written again since"
+            f"{output.table}{database.place}: {rows} rows of batch {batch} were "
+            "written again since"
             for batch, rows in sorted(changed.items())
         ]
 

@@ -111,15 +111,6 @@ def read_written_outputs(
     return {table: WrittenOutput(tuple(versions)) for table, versions in told.items()}
 
 
-def present_columns(
-    connection: Connection[TupleRow], table: sql.Identifier
-) -> set[str]:
-    """Name the columns of a table; an empty set if there is no table."""
-    quoted = table.as_string(connection)
-    rows = fetch(connection, _VALUES["present_columns"], table=quoted)
-    return {row["name"] for row in rows}
-
-
 def _versions_of(row: DictRow) -> Iterable[tuple[str, ToldVersion]]:
     held = HeldKnowledge.from_json(row["held"]).windows
     for layout in row["layout"]["outputs"]:

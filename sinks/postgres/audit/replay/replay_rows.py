@@ -24,7 +24,7 @@ from tallyweir.sinks.postgres.audit.replay.replay_receipt import (
 )
 from tallyweir.sinks.postgres.ledger.audited_pipeline import fetch, fetch_one
 from tallyweir.sinks.postgres.outputs.output import ReplayPart
-from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.columns import is_there, table_identifier
 from tallyweir.sinks.postgres.server.naming import HOME, state_table
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
@@ -172,9 +172,8 @@ class ReplayRows:
     ) -> None:
         connection = side.databases[database]
         table = side.table(part, database)
-        quoted = table.as_string(connection)
-        if not fetch_one(connection, _SQL["table_exists"], table=quoted)["present"]:
-            self._lacking[number, side.is_replayed] = quoted
+        if not is_there(connection, table):
+            self._lacking[number, side.is_replayed] = table.as_string(connection)
             return
         query = _SQL["read_part"].format(
             part=sql.Literal(number),

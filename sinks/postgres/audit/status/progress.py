@@ -24,10 +24,9 @@ from tallyweir.sinks.postgres.audit.status.branches_in_doubt import (
     reach_databases,
     read_database_status,
 )
-from tallyweir.sinks.postgres.audit.status.waiting import find_state_table
+from tallyweir.sinks.postgres.audit.status.waiting import read_open_windows
 from tallyweir.sinks.postgres.audit.verification import read_totals
 from tallyweir.sinks.postgres.ledger.audited_pipeline import (
-    AuditedOutput,
     AuditedPipeline,
     fetch,
     fetch_one,
@@ -300,7 +299,9 @@ def read_status(
 
 def minute_rate(batches: Sequence[BatchStatus], now: datetime) -> float:
     """Events per second over the last minute, including idle time."""
-    read = sum(b.read for b in batches if _age_s(b.published_at, now) <= RECENT_S)
+    read = sum(
+        b.read for b in batches if (now - b.published_at).total_seconds() <= RECENT_S
+    )
     return read / RECENT_S
 
 
@@ -390,31 +391,17 @@ def _read_windows(
     windows = []
     for output in pipeline.windows:
         here = [parts[name] for name in output.databases]
-        rows = [
-            _read_open_groups(part, pipeline, output)
+        there = [
+            read_open_windows(part, pipeline, output)
             for part in here
             if not isinstance(part, str)
         ]
-        is_known = len(rows) == len(here)
+        is_known = len(there) == len(here)
         windows.append(
             WindowStatus(
                 table=output.table,
-                open_groups=sum(r["groups"] for r in rows) if is_known else None,
-                events=sum(r["events"] for r in rows) if is_known else None,
+                open_groups=sum(one.groups for one in there) if is_known else None,
+                events=sum(one.events for one in there) if is_known else None,
             )
         )
     return tuple(windows)
-
-
-def _read_open_groups(
-    part: AuditedDatabase, pipeline: AuditedPipeline, output: AuditedOutput
-) -> Mapping[str, int]:
-    table = find_state_table(part, pipeline, output)
-    if table is None:
-        return {"groups": 0, "events": 0}
-    (row,) = part.fetch(_PROGRESS["open_groups"].format(state_table=table))
-    return row
-
-
-def _age_s(moment: datetime, now: datetime) -> float:
-    return (now - moment).total_seconds()

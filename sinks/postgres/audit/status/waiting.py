@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 
-from psycopg import Connection, sql
+from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
 from tallyweir.sinks.postgres.audit.audited_databases import (
@@ -23,7 +23,6 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     read_pipeline,
     snapshot,
 )
-from tallyweir.sinks.postgres.server.naming import HOME, state_table
 from tallyweir.sinks.postgres.server.statements import load_statements
 
 _SQL = load_statements("tallyweir.sinks.postgres.audit.status", "waiting.sql")
@@ -91,33 +90,21 @@ def read_waiting(
         timers = fetch_one(home, _SQL["timers"], pipeline=pipeline)
         with parts.snapshots(audited):
             windows = tuple(
-                _read_windows(part, audited, output)
+                read_open_windows(part, audited, output)
                 for output in audited.windows
                 for part in parts.of(output)
             )
     return Waiting(watermark=audited.watermark, windows=windows, **timers)
 
 
-def find_state_table(
-    part: AuditedDatabase, pipeline: AuditedPipeline, output: AuditedOutput
-) -> sql.Identifier | None:
-    """Name the table of a window output's open groups; None if there is none yet."""
-    table = state_table(
-        pipeline.number,
-        output.table,
-        installation=None if part.name == HOME else pipeline.installation,
-    )
-    name = table.as_string(part.connection)
-    (found,) = part.fetch(_SQL["table_exists"], table=name)
-    return table if found["present"] else None
-
-
-def _read_windows(
+def read_open_windows(
     part: AuditedDatabase, pipeline: AuditedPipeline, output: AuditedOutput
 ) -> WaitingWindows:
-    table = find_state_table(part, pipeline, output)
+    """Read the windows of an output that are open in a database."""
+    table = part.state_table(pipeline, output.table)
     found: DictRow = {"groups": 0, "events": 0, "closes_at": None}
-    if table is not None:
+    # No driver may have created the table yet.
+    if part.columns(table):
         (found,) = part.fetch(
             _SQL["windows"].format(state_table=table),
             allowed_lateness=output.allowed_lateness,

@@ -278,7 +278,7 @@ def _searchable_outputs(
     if pipeline.id_column is None:
         return []
     places = [
-        (output, database, database.column_type(output, pipeline.id_column))
+        (output, database, database.columns(output.identifier).get(pipeline.id_column))
         for output in pipeline.appends
         for database in databases.of(output)
     ]
@@ -499,8 +499,7 @@ def _searched(
     pipeline: AuditedPipeline, searchable: Iterable[_Searchable]
 ) -> tuple[str, ...]:
     places = [
-        f"the rows of {place.output.table}"
-        + (f" in {place.database.name}" if place.database.name != HOME else "")
+        f"the rows of {place.output.table}{place.database.place}"
         for place in searchable
     ]
     if any(output.kind.sends_messages for output in pipeline.outputs):

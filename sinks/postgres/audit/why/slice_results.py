@@ -166,16 +166,14 @@ class _Reader:
     ) -> None:
         found: TableRows | None = None
         for database in self.databases.of(output):
-            columns = database.fetch(
-                _SQL["columns"], table=output.quoted(database.connection)
-            )
+            columns = database.columns(output.identifier)
             # A database that never took rows of the output may lack its table.
             if not columns:
                 continue
             composed = _SQL[statement].format(
                 table=output.identifier,
                 columns=sql.SQL(", ").join(
-                    sql.Identifier("written", row["name"]) for row in columns
+                    sql.Identifier("written", name) for name in columns
                 ),
                 start=sql.Identifier("written", WINDOW_START.name),
             )

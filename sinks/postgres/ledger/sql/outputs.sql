@@ -1,23 +1,6 @@
 -- The rows of an append output, compared with the ranges and counts of the ledger.
 -- {table} is the output's table, already quoted; at home see rows_ever.
 
--- name: missing_columns
--- Columns of the output that an operator may have dropped; all if the table is gone.
-SELECT needed.name
-FROM unnest(%(columns)s::text[]) AS needed (name)
-LEFT JOIN pg_attribute AS present
-    ON present.attrelid = to_regclass(%(table)s)
-   AND present.attname = needed.name
-   AND NOT present.attisdropped
-WHERE present.attname IS NULL;
-
--- name: column_type
-SELECT format_type(atttypid, NULL) AS type
-FROM pg_attribute
-WHERE attrelid = to_regclass(%(table)s)
-  AND attname = %(column)s
-  AND NOT attisdropped;
-
 -- name: ledger_ranges
 -- All ranges as arrays.
 SELECT coalesce(array_agg(topic), '{}') AS topics,
@@ -127,13 +110,13 @@ GROUP BY sequence, topic, partition;
 )
 
 -- name: output_claims
--- What each batch reports for the output, with its checksum and the rows' digests. An
--- output with a condition has its own checksum, and need not take every committed
--- event.
+-- What each batch reports for the output, with its checksum, the rows' digests and how
+-- often each row may be present. An output with a condition has its own checksum, and
+-- need not take every committed event.
 SELECT output.sequence, output.events, output.rows,
        coalesce(output.checksum, batch.checksum) AS checksum,
        output.checksum IS NOT NULL AS is_conditional,
-       output.digests, batch.watermark_before
+       output.digests, batch.watermark_before, batch.guarantee
 FROM tallyweir.batch_output AS output
 JOIN tallyweir.batch AS batch USING (pipeline, sequence)
 JOIN tallyweir.standing_from AS standing USING (pipeline)

@@ -1,14 +1,5 @@
 -- Result tables whose rows are gone.
 
--- name: is_there
-SELECT EXISTS (
-    SELECT
-    FROM pg_class
-    WHERE oid = to_regclass(%(table)s)
-      -- Only tables and views can be read, not a type or an index of that name.
-      AND relkind IN ('r', 'p', 'v', 'm', 'f')
-)
-
 -- name: has_rows
 SELECT EXISTS (SELECT FROM {table})
 

@@ -79,14 +79,6 @@ SELECT EXISTS (
       AND mode = 'ShareUpdateExclusiveLock'
 ) AS is_held;
 
--- name: columns
-SELECT attname AS name
-FROM pg_attribute
-WHERE attrelid = to_regclass(%(table)s)
-  AND attnum > 0
-  AND NOT attisdropped
-ORDER BY attnum;
-
 -- name: of_pipeline
 pipeline = {pipeline}
 

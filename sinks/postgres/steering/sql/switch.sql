@@ -25,9 +25,6 @@ WHERE relnamespace = 'tallyweir'::regnamespace
   AND NOT attisdropped
 ORDER BY 1, 2;
 
--- name: table_exists
-SELECT to_regclass(%(table)s) IS NOT NULL AS exists;
-
 -- name: grants
 -- Grants to everyone but the owner, on the table and on those of its columns that the
 -- other table has too. Grantee 0 is PUBLIC, a name that no role can have.

@@ -47,16 +47,3 @@ SELECT sequence, topic, partition, is_aside,
        sum(kafka_offset) AS checksum
 FROM owned
 GROUP BY sequence, topic, partition, is_aside;
-
--- name: claims
--- What each batch says the output took, and how often each row may be present.
-SELECT output.sequence, output.events, batch.guarantee,
-       coalesce(output.checksum, batch.checksum) AS checksum,
-       output.checksum IS NOT NULL AS is_conditional
-FROM tallyweir.batch_output AS output
-JOIN tallyweir.batch AS batch USING (pipeline, sequence)
-JOIN tallyweir.standing_from AS standing USING (pipeline)
-WHERE output.pipeline = %(pipeline)s
-  AND output.output_table = %(output_table)s
-  AND output.sequence >= standing.sequence
-ORDER BY output.sequence;

@@ -7,13 +7,6 @@ WHERE pipeline = %(pipeline)s
   AND layout IS NOT NULL
 ORDER BY version;
 
--- name: present_columns
-SELECT attname::text AS name
-FROM pg_attribute
-WHERE attrelid = to_regclass(%(table)s)
-  AND attnum > 0
-  AND NOT attisdropped;
-
 -- name: digests_by_batch
 SELECT {sequence} AS sequence, count(*) AS rows, sum({hash}) AS sum
 FROM {table}

@@ -91,9 +91,6 @@ FROM tallyweir.relay_cursor
 WHERE pipeline = %(pipeline)s
   AND stream = 'outbox';
 
--- name: table_exists
-SELECT to_regclass(%(table)s) IS NOT NULL AS present;
-
 -- name: create_compared
 CREATE SCHEMA tallyweir_replay;
 CREATE UNLOGGED TABLE tallyweir_replay.compared (

@@ -75,10 +75,3 @@ WHERE batch.pipeline = %(pipeline)s
                             WHERE pipeline = %(pipeline)s) - %(batches)s)
 GROUP BY batch.pipeline, batch.sequence
 ORDER BY batch.sequence;
-
--- name: open_groups
--- A group is open until the watermark has passed its window's end. Its state is kept
--- for as long as it may still be revised.
-SELECT count(*) AS groups,
-       coalesce(sum(tallyweir_events), 0)::bigint AS events
-FROM {state_table};

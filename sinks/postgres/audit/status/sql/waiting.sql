@@ -1,10 +1,8 @@
 -- What a pipeline holds back until event time has advanced.
 
--- name: table_exists
-SELECT to_regclass(%(table)s) IS NOT NULL AS present;
-
 -- name: windows
--- The state of a group is kept for as long as it may still be revised.
+-- A group is open until the watermark has passed its window's end. Its state is kept
+-- for as long as it may still be revised.
 SELECT count(*) AS groups,
        coalesce(sum(tallyweir_events), 0)::bigint AS events,
        max(window_end) + %(allowed_lateness)s::interval AS closes_at

@@ -98,15 +98,6 @@ WHERE {start} >= %(first)s
 SELECT {columns}
 FROM {table} AS written;
 
--- name: columns
--- %(table)s is the quoted name of the table.
-SELECT attname::text AS name
-FROM pg_attribute
-WHERE attrelid = to_regclass(%(table)s)
-  AND attnum > 0
-  AND NOT attisdropped
-ORDER BY attnum;
-
 -- name: outbox
 SELECT topic, key, value, event_id, kafka_topic, kafka_partition, kafka_offset
 FROM tallyweir.outbox
