@@ -18,6 +18,7 @@ from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
     BenchPipeline,
+    Rounds,
     bench_servers,
     dsns_of,
     incomplete_run,
@@ -82,16 +83,18 @@ def measure(*, events: int, seed: int, say: Callable[[str], None]) -> dict[str, 
         FatalError: The run did not end, or ``verify`` finds a problem.
     """
     with bench_servers() as endpoints:
-        produce_rounds(endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say)
-        warm_up(endpoints, events=_ROUNDS * events, say=say)
+        rounds = produce_rounds(
+            endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
+        )
+        warm_up(endpoints, events=rounds.total, say=say)
         say("running tallyweir")
-        run = measure_run(endpoints, PAGE_VIEWS, events=events, rounds=_ROUNDS)
+        run = measure_run(rounds, PAGE_VIEWS)
         check_verified(endpoints.home_dsn, PAGE_VIEWS)
     return {
         "cold": run.cold,
         "warm": run.warm,
         "verified": True,
-        "events": _ROUNDS * events,
+        "events": rounds.total,
         "duplicates": DUPLICATES,
         "seed": seed,
     }
@@ -106,16 +109,15 @@ class CostedRun:
     warm: dict[str, object]
 
 
-def measure_run(
-    endpoints: Endpoints, pipeline: BenchPipeline, *, events: int, rounds: int
-) -> CostedRun:
-    """Run a driver over rounds of ``events``; measure the first one and the last.
+def measure_run(rounds: Rounds, pipeline: BenchPipeline) -> CostedRun:
+    """Run a driver over the rounds; measure the first one and the last.
 
     A round has several batches, so that averages mean something.
 
     Raises:
         FatalError: The run did not end.
     """
+    endpoints, events = rounds.endpoints, rounds.events
     port = free_port()
     settings = {
         **pipeline.settings,
@@ -126,11 +128,11 @@ def measure_run(
     with running_driver(endpoints, replace(pipeline, settings=settings)) as driver:
         spent = [
             _spend_until(endpoints, pipeline, driver, port, events=reached)
-            for reached in (1, events, (rounds - 1) * events, rounds * events)
+            for reached in (1, events, rounds.total - events, rounds.total)
         ]
         batches = read_batches(endpoints.home_dsn, pipeline)
     return CostedRun(
-        rates=rates_of(batches, events, rounds=rounds),
+        rates=rates_of(batches, rounds),
         cold=cost_between(*spent[:2]),
         warm=cost_between(*spent[2:]),
     )

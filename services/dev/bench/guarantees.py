@@ -8,30 +8,26 @@ varies; the figures are medians.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import median
 
 from tallyweir.services.dev.bench.peers.peer_runs import (
     FlinkDeduplication,
     check_java_compiler,
+    measure_peer,
     run_flink_peer,
 )
 from tallyweir.services.dev.bench.world.bench_world import (
     PAGE_VIEWS,
     bench_servers,
-    count_rows_in,
-    drop_table,
     produce_rounds,
     varied,
 )
 from tallyweir.services.dev.bench.world.driver_run import (
     Rates,
-    check_verified,
-    measure_driver,
-    rates_of,
+    measure_table,
     warm_up,
-    wrong_result,
 )
-from tallyweir.services.process.endpoints import Endpoints
 
 _WITH_IDS = "exactly_once"
 _WITHOUT_IDS = "exactly_once_without_ids"
@@ -59,26 +55,30 @@ def measure(
     """
     if with_peers:
         check_java_compiler()
-    total = _ROUNDS * events
     turns: list[dict[str, Rates]] = []
     with bench_servers() as endpoints:
-        distinct = produce_rounds(
+        rounds = produce_rounds(
             endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
         )
-        warm_up(endpoints, events=total, say=say)
+        warm_up(endpoints, events=rounds.total, say=say)
         for number in range(1, _TURNS + 1):
             turn: dict[str, Rates] = {}
-            for variant in VARIANTS:
+            for variant, keys in VARIANTS.items():
                 say(f"running {variant}, {number} of {_TURNS}")
-                rows = distinct if variant == _WITH_IDS else total
-                turn[variant] = _measure(endpoints, variant, number, events, rows)
+                pipeline = varied(PAGE_VIEWS, f"{variant}_{number}", keys=keys)
+                # Nothing interrupts the run, so even at least once repeats no batch.
+                rows = rounds.distinct if variant == _WITH_IDS else rounds.total
+                turn[variant] = measure_table(rounds, pipeline, rows=rows)
                 say(f"{variant}: {turn[variant]}")
             if with_peers:
                 say(f"running {_PEER}, {number} of {_TURNS}")
-                turn[_PEER] = _measure_peer(endpoints, number, events)
+                run = partial(run_flink_peer, deduplication=FlinkDeduplication.NONE)
+                turn[_PEER] = measure_peer(
+                    rounds, f"bench_{_PEER}_{number}", run, rows=rounds.total
+                )
                 say(f"{_PEER}: {turn[_PEER]}")
             turns.append(turn)
-    return {"events": total, "seed": seed, **figures_of(turns)}
+    return {"events": rounds.total, "seed": seed, **figures_of(turns)}
 
 
 def figures_of(turns: Sequence[Mapping[str, Rates]]) -> dict[str, object]:
@@ -97,29 +97,3 @@ def figures_of(turns: Sequence[Mapping[str, Rates]]) -> dict[str, object]:
             median(our.cold / peer.cold for our, peer in pairs), 2
         )
     return figures
-
-
-def _measure(
-    endpoints: Endpoints, variant: str, number: int, events: int, rows: int
-) -> Rates:
-    pipeline = varied(PAGE_VIEWS, f"{variant}_{number}", keys=VARIANTS[variant])
-    rates = measure_driver(endpoints, pipeline, events=events, rounds=_ROUNDS)
-    # Nothing interrupted the run, so even at least once no batch is repeated.
-    _check_rows(endpoints, pipeline.table, rows)
-    check_verified(endpoints.home_dsn, pipeline)
-    drop_table(endpoints.home_dsn, pipeline.table)
-    return rates
-
-
-def _measure_peer(endpoints: Endpoints, number: int, events: int) -> Rates:
-    table, total = f"bench_{_PEER}_{number}", _ROUNDS * events
-    batches = run_flink_peer(endpoints, FlinkDeduplication.NONE, table, events=total)
-    _check_rows(endpoints, table, total)
-    drop_table(endpoints.home_dsn, table)
-    return rates_of(batches, events, rounds=_ROUNDS)
-
-
-def _check_rows(endpoints: Endpoints, table: str, rows: int) -> None:
-    found = count_rows_in(endpoints.home_dsn, table)
-    if found != rows:
-        raise wrong_result(f"{table} holds {found} rows instead of {rows}.")

@@ -9,28 +9,25 @@ from collections.abc import Callable
 
 from psycopg import sql
 
-from tallyweir.services.dev.bench.peers.peer_runs import PeerQuery, run_spark_peer
+from tallyweir.services.dev.bench.peers.peer_runs import (
+    PeerQuery,
+    measure_beside_spark,
+)
 from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     JOINS,
     LEFT_TOPIC,
     RIGHT_TOPIC,
     bench_servers,
-    checkpoint,
     produce_rounds,
 )
 from tallyweir.services.dev.bench.world.driver_run import (
     measure_driver,
-    rates_of,
     warm_up,
     wrong_result,
 )
 from tallyweir.sinks.postgres.server.connection import connect
 
-PEER = (
-    "Spark dropDuplicatesWithinWatermark and stream-stream join (RocksDB) + JDBC "
-    "append, at-least-once"
-)
 _PEER_TABLE = "bench_peer_pairs"
 _ROUNDS = 2
 _TOPICS = (LEFT_TOPIC, RIGHT_TOPIC)
@@ -52,28 +49,24 @@ def measure(*, events: int, seed: int, say: Callable[[str], None]) -> dict[str, 
         FatalError: A run did not end, or the pairs differ from the peer's.
     """
     with bench_servers() as endpoints:
-        produce_rounds(
+        rounds = produce_rounds(
             endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say, topics=_TOPICS
         )
         # An event's ID decides its topic, so each topic has about half of the events.
         warm_up(endpoints, events=events // 2, say=say, topic=LEFT_TOPIC)
         say("running tallyweir")
-        ours = measure_driver(endpoints, JOINS, events=events, rounds=_ROUNDS)
-        say(f"tallyweir: {ours}")
-        say("running the peer")
-        checkpoint(endpoints.home_dsn)
-        batches = run_spark_peer(
-            endpoints,
-            PeerQuery.JOINS,
+        ours = measure_driver(rounds, JOINS)
+        rates = measure_beside_spark(
+            rounds,
             _PEER_TABLE,
-            events=_ROUNDS * events,
+            ours,
+            query=PeerQuery.JOINS,
+            say=say,
             topics=_TOPICS,
         )
-        peer = rates_of(batches, events)
         pairs = _check_pairs(endpoints.home_dsn)
-        say(f"peer: {peer}")
     return {
-        **ours.beside(peer, PEER),
+        **rates,
         "pairs": pairs,
         "events": events,
         "duplicates": DUPLICATES,

@@ -25,6 +25,7 @@ from tallyweir.services.dev.bench.world.bench_world import (
     PAGE_VIEWS,
     WINDOWS,
     BenchPipeline,
+    Rounds,
     bench_servers,
     drop_table,
     dsns_of,
@@ -93,7 +94,7 @@ class _World:
         events: Events of each round.
         seed: Seed of the events.
         say: Reports progress.
-        distinct: Number of distinct events, by topic.
+        rounds: Rounds of events, by topic.
         measured: Figures by workload.
         failed: What went wrong, by point.
     """
@@ -103,7 +104,7 @@ class _World:
     events: int
     seed: int
     say: Callable[[str], None]
-    distinct: dict[str, int] = field(default_factory=dict)
+    rounds: dict[str, Rounds] = field(default_factory=dict)
     measured: dict[Workload, dict[str, object]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
@@ -215,19 +216,20 @@ def _measure_axis(world: _World, axis: str) -> list[dict[str, object]]:
 
 def _run(world: _World, workload: Workload) -> None:
     topic = _topic_of(world, workload)
+    rounds = world.rounds[topic]
     number = len(world.measured) + len(world.failed)
     world.say(f"point {number + 1} of {len(WORKLOADS)}: {workload}")
     pipeline = _pipeline_of(world, workload, topic, number)
-    run = measure_run(world.endpoints, pipeline, events=world.events, rounds=_ROUNDS)
+    run = measure_run(rounds, pipeline)
     figures = {**run.rates.figures(), **run.warm}
-    home = world.endpoints.home_dsn
+    home, *_ = dsns = dsns_of(world.endpoints, pipeline)
     if workload.window_keys is None:
-        check_rows(world.endpoints, pipeline, world.distinct[topic])
+        check_rows(dsns, pipeline.table, rows=rounds.distinct)
     else:
-        check_counts(home, pipeline, world.distinct[topic])
+        check_counts(home, pipeline, rounds.distinct)
         figures["open_groups"] = read_state(home, pipeline).groups
     check_verified(home, pipeline)
-    for dsn in dsns_of(world.endpoints, pipeline):
+    for dsn in dsns:
         drop_table(dsn, pipeline.table)
     world.say(f"{run.rates}")
     world.measured[workload] = figures
@@ -238,9 +240,9 @@ def _topic_of(world: _World, workload: Workload) -> str:
     users = workload.window_keys or USERS
     partitions, length = workload.kafka_partitions, workload.event_bytes
     topic = f"bench-scale-{partitions}-{length}-{users}"
-    if topic not in world.distinct:
+    if topic not in world.rounds:
         world.say(f"producing {_ROUNDS * world.events:,} page views to {topic}")
-        world.distinct[topic] = produce_page_views(
+        distinct = produce_page_views(
             world.endpoints.kafka_bootstrap,
             events=_ROUNDS * world.events,
             duplicates=DUPLICATES,
@@ -249,6 +251,12 @@ def _topic_of(world: _World, workload: Workload) -> str:
             partitions=partitions,
             users=users,
             padding=length - _PLAIN_BYTES,
+        )
+        world.rounds[topic] = Rounds(
+            endpoints=world.endpoints,
+            events=world.events,
+            count=_ROUNDS,
+            distinct=distinct,
         )
     return topic
 

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-import psycopg
-
 from tallyweir.services.dev.bench.peers.peer_runs import (
     FlinkDeduplication,
     PeerQuery,
     check_java_compiler,
     install_quix,
+    measure_peer,
     run_flink_peer,
     run_quix_peer,
     run_spark_peer,
@@ -30,9 +29,7 @@ from tallyweir.services.dev.bench.peers.peer_runs import (
 from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
-    BenchPipeline,
     bench_servers,
-    drop_table,
     failure_told,
     produce_rounds,
     varied,
@@ -40,14 +37,10 @@ from tallyweir.services.dev.bench.world.bench_world import (
 from tallyweir.services.dev.bench.world.driver_run import (
     MeasuredBatch,
     Rates,
-    check_verified,
-    measure_driver,
-    rates_of,
+    measure_table,
     warm_up,
-    wrong_result,
 )
 from tallyweir.services.process.endpoints import Endpoints
-from tallyweir.sinks.postgres.server.connection import connect
 
 _ROUNDS = 4
 _RUNS = 3
@@ -69,35 +62,22 @@ class _Peer:
     deduplicates: bool = True
 
 
-def _run_spark(endpoints: Endpoints, table: str, events: int) -> list[MeasuredBatch]:
-    return run_spark_peer(endpoints, PeerQuery.ROWS, table, events=events)
-
-
-def _run_quix(endpoints: Endpoints, table: str, events: int) -> list[MeasuredBatch]:
-    return run_quix_peer(endpoints, table, events=events)
-
-
-def _run_flink(
-    deduplication: FlinkDeduplication, endpoints: Endpoints, table: str, events: int
-) -> list[MeasuredBatch]:
-    return run_flink_peer(endpoints, deduplication, table, events=events)
-
-
 _PEERS: Mapping[str, _Peer] = {
     "flink_xa_rocksdb": _Peer(
         guarantee="exactly once while Flink's checkpoints last; IDs in RocksDB",
-        run=partial(_run_flink, FlinkDeduplication.ROCKSDB),
+        run=partial(run_flink_peer, deduplication=FlinkDeduplication.ROCKSDB),
     ),
     "flink_xa_heap": _Peer(
         guarantee="exactly once while Flink's checkpoints last; IDs in memory",
-        run=partial(_run_flink, FlinkDeduplication.HEAP),
+        run=partial(run_flink_peer, deduplication=FlinkDeduplication.HEAP),
     ),
     "spark_jdbc_rocksdb": _Peer(
-        guarantee="at least once; IDs in RocksDB", run=_run_spark
+        guarantee="at least once; IDs in RocksDB",
+        run=partial(run_spark_peer, query=PeerQuery.ROWS),
     ),
     "quix_at_least_once": _Peer(
         guarantee="at least once; repeats are written again",
-        run=_run_quix,
+        run=run_quix_peer,
         deduplicates=False,
     ),
 }
@@ -117,28 +97,25 @@ def measure(
     if with_peers:
         check_java_compiler()
         install_quix()
-    total = _ROUNDS * events
     peers: dict[str, Rates] = {}
     failed: dict[str, str] = {}
     with bench_servers() as endpoints:
-        distinct = produce_rounds(
+        rounds = produce_rounds(
             endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
         )
-        warm_up(endpoints, events=total, say=say)
+        warm_up(endpoints, events=rounds.total, say=say)
         runs: list[Rates] = []
         for number in range(1, _RUNS + 1):
             say(f"running tallyweir, {number} of {_RUNS}")
             ours = varied(PAGE_VIEWS, f"run_{number}")
-            runs.append(_measure_ours(endpoints, ours, events=events, rows=distinct))
+            runs.append(measure_table(rounds, ours, rows=rounds.distinct))
             say(f"tallyweir: {runs[-1]}")
         for name, peer in _PEERS.items() if with_peers else ():
             say(f"running {name}: {peer.guarantee}")
+            rows = rounds.distinct if peer.deduplicates else rounds.total
             with failure_told(failed, name, say):
-                peers[name] = _measure_peer(
-                    endpoints, name, events=events, distinct=distinct
-                )
+                peers[name] = measure_peer(rounds, f"bench_{name}", peer.run, rows=rows)
                 say(f"{name}: {peers[name]}")
-            drop_table(endpoints.home_dsn, f"bench_{name}")
     cold = {name: one.cold for name, one in peers.items()}
     warm = {name: one.warm for name, one in peers.items()}
     return {
@@ -147,30 +124,10 @@ def measure(
         "verified": True,
         "failed": failed,
         "guarantees": {name: _PEERS[name].guarantee for name in peers},
-        "events": total,
+        "events": rounds.total,
         "duplicates": DUPLICATES,
         "seed": seed,
     }
-
-
-def _measure_ours(
-    endpoints: Endpoints, pipeline: BenchPipeline, *, events: int, rows: int
-) -> Rates:
-    rates = measure_driver(endpoints, pipeline, events=events, rounds=_ROUNDS)
-    _check_rows(endpoints.home_dsn, pipeline.table, rows, distinct=rows)
-    check_verified(endpoints.home_dsn, pipeline)
-    drop_table(endpoints.home_dsn, pipeline.table)
-    return rates
-
-
-def _measure_peer(
-    endpoints: Endpoints, name: str, *, events: int, distinct: int
-) -> Rates:
-    peer, table, total = _PEERS[name], f"bench_{name}", _ROUNDS * events
-    measured = peer.run(endpoints, table, total)
-    rows = distinct if peer.deduplicates else total
-    _check_rows(endpoints.home_dsn, table, rows, distinct=distinct)
-    return rates_of(measured, events, rounds=_ROUNDS)
 
 
 def _figures(runs: Sequence[float], peers: Mapping[str, float]) -> dict[str, object]:
@@ -181,17 +138,3 @@ def _figures(runs: Sequence[float], peers: Mapping[str, float]) -> dict[str, obj
         "peers": {name: round(rate) for name, rate in peers.items()},
         "ratio": {name: round(ours / rate, 2) for name, rate in peers.items()},
     }
-
-
-def _check_rows(dsn: str, table: str, rows: int, *, distinct: int) -> None:
-    """Check the rows and the distinct IDs: a fast wrong answer is no answer."""
-    with connect(dsn, application_name="bench") as connection:
-        statement = psycopg.sql.SQL(
-            "SELECT count(*), count(DISTINCT event_id) FROM {}"
-        ).format(psycopg.sql.Identifier(table))
-        found = connection.execute(statement).fetchone()
-    if found != (rows, distinct):
-        raise wrong_result(
-            f"{table} holds {found} rows and distinct IDs instead of "
-            f"{(rows, distinct)}."
-        )

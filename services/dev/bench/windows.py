@@ -12,32 +12,25 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from tallyweir.services.dev.bench.peers.peer_runs import PeerQuery, run_spark_peer
+from tallyweir.services.dev.bench.peers.peer_runs import (
+    PeerQuery,
+    measure_beside_spark,
+)
 from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     WINDOWS,
     BenchPipeline,
     bench_servers,
-    checkpoint,
     produce_rounds,
-    run_timeout_s,
 )
 from tallyweir.services.dev.bench.world.driver_run import (
-    Rates,
-    await_events,
-    rates_of,
-    running_driver,
+    measure_driver,
     warm_up,
     wrong_result,
 )
-from tallyweir.services.process.endpoints import Endpoints
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.naming import state_table
 
-PEER = (
-    "Spark dropDuplicatesWithinWatermark and window counts (RocksDB), complete windows "
-    "only + JDBC append, at-least-once"
-)
 _PEER_TABLE = "bench_peer_windows"
 _ROUNDS = 2
 _LOOKS_PER_ROUND = 4
@@ -58,24 +51,25 @@ def measure(*, events: int, seed: int, say: Callable[[str], None]) -> dict[str, 
         FatalError: A run did not end, or the windows do not count each event once.
     """
     with bench_servers() as endpoints:
-        distinct = produce_rounds(
+        rounds = produce_rounds(
             endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
         )
-        warm_up(endpoints, events=_ROUNDS * events, say=say)
+        warm_up(endpoints, events=rounds.total, say=say)
         say("running tallyweir")
-        ours, states = _measure_driver(endpoints, events)
-        windows = check_counts(endpoints.home_dsn, WINDOWS, distinct)
-        say(f"tallyweir: {ours}")
-        say("running the peer")
-        checkpoint(endpoints.home_dsn)
-        batches = run_spark_peer(
-            endpoints, PeerQuery.WINDOWS, _PEER_TABLE, events=_ROUNDS * events
+        states: list[StateSize] = []
+        ours = measure_driver(
+            rounds,
+            WINDOWS,
+            looks=_ROUNDS * _LOOKS_PER_ROUND,
+            look=lambda: states.append(read_state(endpoints.home_dsn, WINDOWS)),
         )
-        peer = rates_of(batches, events)
+        windows = check_counts(endpoints.home_dsn, WINDOWS, rounds.distinct)
+        rates = measure_beside_spark(
+            rounds, _PEER_TABLE, ours, query=PeerQuery.WINDOWS, say=say
+        )
         _check_peer(endpoints.home_dsn)
-        say(f"peer: {peer}")
     return {
-        **ours.beside(peer, PEER),
+        **rates,
         "windows": windows,
         "live_groups": [state.groups for state in states],
         "state_bytes": [state.bytes for state in states],
@@ -83,23 +77,6 @@ def measure(*, events: int, seed: int, say: Callable[[str], None]) -> dict[str, 
         "duplicates": DUPLICATES,
         "seed": seed,
     }
-
-
-def _measure_driver(endpoints: Endpoints, events: int) -> tuple[Rates, list[StateSize]]:
-    states = []
-    timeout_s = run_timeout_s(_ROUNDS * events)
-    looks = _ROUNDS * _LOOKS_PER_ROUND
-    with running_driver(endpoints, WINDOWS) as driver:
-        for look in range(1, looks + 1):
-            batches = await_events(
-                driver,
-                endpoints.home_dsn,
-                WINDOWS,
-                events=look * _ROUNDS * events // looks,
-                timeout_s=timeout_s,
-            )
-            states.append(read_state(endpoints.home_dsn, WINDOWS))
-    return rates_of(batches, events), states
 
 
 def read_state(dsn: str, pipeline: BenchPipeline) -> StateSize:

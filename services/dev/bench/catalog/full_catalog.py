@@ -44,6 +44,7 @@ from tallyweir.services.dev.bench.world.bench_world import (
     PARTITIONS,
     TOPIC,
     BenchPipeline,
+    Rounds,
     bench_servers,
     check_room,
     drop_table,
@@ -166,16 +167,14 @@ def measure(
                 await_claim(
                     driver, endpoints.home_dsn, full, timeout_s=_START_TIMEOUT_S
                 )
-        distinct = produce_rounds(
+        rounds = produce_rounds(
             endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
         )
         warm_up(endpoints, events=total, say=say)
         began = time.monotonic()
         catalog = _fill(endpoints, ids, say)
         filled = time.monotonic() - began
-        measured = _Measured(
-            endpoints=endpoints, events=events, distinct=distinct, ids=ids, say=say
-        )
+        measured = _Measured(rounds=rounds, ids=ids, say=say)
         turns = [measured.take_turn(number) for number in range(1, _TURNS + 1)]
     return {
         "ids": ids,
@@ -190,25 +189,15 @@ def measure(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """Runs the pipeline over the topic, in turns.
+    """Runs the pipeline over the rounds, in turns."""
 
-    Attributes:
-        endpoints: Addresses of the servers.
-        events: Events of a round.
-        distinct: Distinct events of all rounds.
-        ids: IDs in a full catalog.
-        say: Reports progress.
-    """
-
-    endpoints: Endpoints
-    events: int
-    distinct: int
+    rounds: Rounds
     ids: int
     say: Callable[[str], None]
 
     def take_turn(self, number: int) -> Turn:
         """Run once with an empty catalog, and once with a full one."""
-        dsn = self.endpoints.home_dsn
+        dsn = self.rounds.endpoints.home_dsn
         empty = varied(PAGE_VIEWS, f"empty_catalog_{number}", keys=_HORIZON)
         full = _full_pipeline(number)
         self.say(f"running with an empty catalog, {number} of {_TURNS}")
@@ -232,19 +221,19 @@ class _Measured:
 
     def _run(self, pipeline: BenchPipeline) -> Run:
         _touch_memory(self.ids * _COPY_BYTES_PER_ID)
-        total = _ROUNDS * self.events
+        endpoints, total = self.rounds.endpoints, self.rounds.total
         began = time.time()
-        with running_driver(self.endpoints, pipeline) as driver:
+        with running_driver(endpoints, pipeline) as driver:
             batches = await_events(
                 driver,
-                self.endpoints.home_dsn,
+                endpoints.home_dsn,
                 pipeline,
                 events=total,
                 timeout_s=run_timeout_s(total),
             )
             memory = memory_of(psutil.Process(driver.pid), pipeline)
-        check_rows(self.endpoints, pipeline, self.distinct)
-        rates = rates_of(batches, self.events, rounds=_ROUNDS)
+        check_rows([endpoints.home_dsn], pipeline.table, rows=self.rounds.distinct)
+        rates = rates_of(batches, self.rounds)
         self.say(f"{rates}")
         return Run(
             rates=rates,

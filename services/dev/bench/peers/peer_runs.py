@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -22,11 +21,18 @@ from tallyweir.schemas.contract import load_contract
 from tallyweir.services.dev.bench.world.bench_world import (
     PARTITIONS,
     TOPIC,
-    incomplete_run,
+    Rounds,
+    checkpoint,
+    drop_table,
     run_program,
     run_timeout_s,
 )
-from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
+from tallyweir.services.dev.bench.world.driver_run import (
+    MeasuredBatch,
+    Rates,
+    check_rows,
+    rates_of,
+)
 from tallyweir.services.local.embedded.jars import bench_jars, flink_jars
 from tallyweir.services.local.embedded.java import find_java
 from tallyweir.services.local.embedded.state_directory import state_directory
@@ -53,6 +59,27 @@ def run_peer_process(
     """
     lines = run_program(command, environment, timeout_s=run_timeout_s(events))
     return [MeasuredBatch(**json.loads(line)) for line in lines]
+
+
+def measure_peer(
+    rounds: Rounds,
+    table: str,
+    run: Callable[[Endpoints, str, int], list[MeasuredBatch]],
+    *,
+    rows: int,
+) -> Rates:
+    """Run a peer, check its table, which must have so many rows, and drop it.
+
+    Raises:
+        FatalError: The peer failed, or its table holds the wrong rows.
+    """
+    dsn = rounds.endpoints.home_dsn
+    try:
+        batches = run(rounds.endpoints, table, rounds.total)
+        check_rows([dsn], table, rows=rows, distinct=rounds.distinct)
+    finally:
+        drop_table(dsn, table)
+    return rates_of(batches, rounds)
 
 
 def create_peer_table(dsn: str, table: str) -> None:
@@ -87,12 +114,21 @@ class PeerQuery(StrEnum):
     JOINS = "joins"
 
 
+#: What Spark does where it is compared alone, and what it guarantees.
+_GUARANTEES: Mapping[PeerQuery, str] = {
+    PeerQuery.WINDOWS: "Spark dropDuplicatesWithinWatermark and window counts "
+    "(RocksDB), complete windows only + JDBC append, at-least-once",
+    PeerQuery.JOINS: "Spark dropDuplicatesWithinWatermark and stream-stream join "
+    "(RocksDB) + JDBC append, at-least-once",
+}
+
+
 def run_spark_peer(
     endpoints: Endpoints,
-    query: PeerQuery,
     table: str,
-    *,
     events: int,
+    *,
+    query: PeerQuery,
     topics: Sequence[str] = (TOPIC,),
 ) -> list[MeasuredBatch]:
     """Let Spark read the topics, which hold ``events``, to their end.
@@ -118,12 +154,46 @@ def run_spark_peer(
     )
 
 
+def measure_beside_spark(  # noqa: PLR0913 - what the two benchmarks differ in
+    rounds: Rounds,
+    table: str,
+    ours: Rates,
+    *,
+    query: PeerQuery,
+    say: Callable[[str], None],
+    topics: Sequence[str] = (TOPIC,),
+) -> dict[str, object]:
+    """Run Spark over the rounds that a driver has read; return both rates and ratios.
+
+    Raises:
+        FatalError: ``BENCH_INCOMPLETE``: Spark failed.
+    """
+    say(f"tallyweir: {ours}")
+    say("running the peer")
+    checkpoint(rounds.endpoints.home_dsn)
+    batches = run_spark_peer(
+        rounds.endpoints, table, rounds.total, query=query, topics=topics
+    )
+    peer = rates_of(batches, rounds)
+    say(f"peer: {peer}")
+    return {
+        **ours.figures(),
+        "peer": _GUARANTEES[query],
+        "peer_events_per_second": round(peer.warm),
+        "peer_cold_events_per_second": round(peer.cold),
+        "ratio": round(ours.warm / peer.warm, 2),
+        "cold_ratio": round(ours.cold / peer.cold, 2),
+    }
+
+
 _PROGRAM = Path(__file__).with_name("flink") / "FlinkPeer.java"
 _JAVA_COMPILER = "jdk.compiler/com.sun.tools.javac.Main"
 #: Flink's serializers look into classes of these packages, as its documentation says.
 _OPENED_PACKAGES = ("java.lang", "java.time", "java.util", "java.util.concurrent")
 #: Enough for the IDs of eight million events in maps of objects.
 _HEAP = "6g"
+#: How long Java may take to name its modules, or to compile the program.
+_JAVA_S = 300.0
 
 
 class FlinkDeduplication(StrEnum):
@@ -135,7 +205,7 @@ class FlinkDeduplication(StrEnum):
 
 
 def run_flink_peer(
-    endpoints: Endpoints, deduplication: FlinkDeduplication, table: str, *, events: int
+    endpoints: Endpoints, table: str, events: int, *, deduplication: FlinkDeduplication
 ) -> list[MeasuredBatch]:
     """Let Flink read the topic, which holds ``events``, to its end.
 
@@ -173,10 +243,8 @@ def check_java_compiler() -> None:
         ConfigurationError: ``JAVA_COMPILER_MISSING``.
     """
     java = str(find_java())
-    modules = subprocess.run(
-        [java, "--list-modules"], capture_output=True, text=True, check=True
-    ).stdout
-    if "jdk.compiler@" not in modules:
+    modules = run_program([java, "--list-modules"], os.environ, timeout_s=_JAVA_S)
+    if not any(module.startswith("jdk.compiler@") for module in modules):
         raise ConfigurationError(
             "JAVA_COMPILER_MISSING",
             saw=f"{java} comes without a compiler.",
@@ -187,27 +255,12 @@ def check_java_compiler() -> None:
 
 
 def _compile_flink_program(class_path: list[Path], directory: Path) -> None:
-    compiled = subprocess.run(
-        [
-            *(
-                str(find_java()),
-                "--module",
-                _JAVA_COMPILER,
-                "-nowarn",
-                "-d",
-                str(directory),
-            ),
-            *("-classpath", _joined(class_path), str(_PROGRAM)),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if compiled.returncode:
-        raise incomplete_run(
-            f"{_PROGRAM.name} does not compile: {compiled.stderr[:2_000]}",
-            fix="Report this with the version of Java.",
-        )
+    command = [
+        *(str(find_java()), "--module", _JAVA_COMPILER),
+        *("-nowarn", "-d", str(directory)),
+        *("-classpath", _joined(class_path), str(_PROGRAM)),
+    ]
+    run_program(command, os.environ, timeout_s=_JAVA_S)
 
 
 def _joined(class_path: list[Path]) -> str:
@@ -226,9 +279,7 @@ def install_quix() -> None:
     install(PEERS_LOCK, venv=_quix_environment())
 
 
-def run_quix_peer(
-    endpoints: Endpoints, table: str, *, events: int
-) -> list[MeasuredBatch]:
+def run_quix_peer(endpoints: Endpoints, table: str, events: int) -> list[MeasuredBatch]:
     """Let Quix Streams, once installed, read the topic, which holds ``events``.
 
     Raises:

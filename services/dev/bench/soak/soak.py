@@ -357,7 +357,7 @@ def _check(soak: _Soak, sent: Sent) -> None:
         )
     dsn = soak.endpoints.home_dsn
     if soak.parts is None:
-        check_rows(soak.endpoints, soak.pipeline, sent.distinct)
+        check_rows([dsn], soak.pipeline.table, rows=sent.distinct)
         check_verified(dsn, soak.pipeline)
         return
     soak.parts.drop_all()

@@ -13,7 +13,6 @@ from zlib import crc32
 
 import psycopg
 import yaml
-from psycopg.rows import TupleRow
 
 from tallyweir.services.kafka.topics import ensure_topic
 from tallyweir.services.local.datasets.page_views import USERS, read_page_views
@@ -116,18 +115,6 @@ def varied(  # noqa: PLR0913 - keyword-only; a pipeline has these parts
     )
 
 
-def has_table(connection: psycopg.Connection[TupleRow], table: str) -> bool:
-    """Tell whether a database has a table of that name."""
-    found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,))
-    return found.fetchone() == (True,)
-
-
-def count_rows(endpoints: Endpoints, pipeline: BenchPipeline) -> int:
-    """Count the rows of a pipeline's table in all of its databases."""
-    servers = dsns_of(endpoints, pipeline)
-    return sum(count_rows_in(dsn, pipeline.table) for dsn in servers)
-
-
 def dsns_of(endpoints: Endpoints, pipeline: BenchPipeline) -> list[str]:
     """Return the databases that a pipeline may write: the home, then the others."""
     return [endpoints.home_dsn, *pipeline.databases.values()]
@@ -160,19 +147,6 @@ def settle_catalog(dsn: str) -> None:
     with connect(dsn, application_name="bench", autocommit=True) as connection:
         connection.execute("VACUUM")
     checkpoint(dsn)
-
-
-def count_rows_in(dsn: str, table: str) -> int:
-    """Count the rows of a table in one database; a missing table has none."""
-    with connect(dsn, application_name="bench") as connection:
-        if not has_table(connection, table):
-            return 0
-        statement = psycopg.sql.SQL("SELECT count(*) FROM {}")
-        row = connection.execute(
-            statement.format(psycopg.sql.Identifier(table))
-        ).fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 @contextmanager
@@ -236,6 +210,28 @@ def failure_told(
         say(f"{part} has no figure, {failed[part]}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """Rounds of events in a topic, which every run of a benchmark reads.
+
+    Attributes:
+        endpoints: The benchmark's servers.
+        events: Events of each round.
+        count: Number of rounds.
+        distinct: Distinct events of all rounds.
+    """
+
+    endpoints: Endpoints
+    events: int
+    count: int
+    distinct: int
+
+    @property
+    def total(self) -> int:
+        """Events of all rounds."""
+        return self.count * self.events
+
+
 def produce_rounds(  # noqa: PLR0913 - keyword-only; a run of a benchmark has these
     endpoints: Endpoints,
     *,
@@ -244,20 +240,21 @@ def produce_rounds(  # noqa: PLR0913 - keyword-only; a run of a benchmark has th
     seed: int,
     say: Callable[[str], None],
     topics: Sequence[str] = (TOPIC,),
-) -> int:
-    """Produce rounds of page views with some repeats; count the distinct ones.
+) -> Rounds:
+    """Produce rounds of page views, some of which are repeats.
 
     The rounds form one stream: event time must rise, or Spark would drop the later
     rounds as late.
     """
     say(f"producing {rounds} rounds of {events:,} page views")
-    return produce_page_views(
+    distinct = produce_page_views(
         endpoints.kafka_bootstrap,
         events=rounds * events,
         duplicates=DUPLICATES,
         seed=seed,
         topics=topics,
     )
+    return Rounds(endpoints=endpoints, events=events, count=rounds, distinct=distinct)
 
 
 def produce_page_views(  # noqa: PLR0913 - as above

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import psycopg
+from psycopg import sql
 
 from tallyweir.services.dev.bench.world.bench_world import (
     PAGE_VIEWS,
     TOPIC,
     BenchPipeline,
-    count_rows,
+    Rounds,
     drop_table,
     incomplete_run,
     run_timeout_s,
@@ -42,6 +43,8 @@ WHERE pipeline = %s
 ORDER BY sequence
 """
 _CLAIM = "SELECT epoch FROM tallyweir.epoch_claim WHERE pipeline = %s"
+_COUNT_ROWS = sql.SQL("SELECT count(*) FROM {}")
+_COUNT_IDS = sql.SQL("SELECT count(DISTINCT event_id) FROM {}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,32 +181,19 @@ class Rates:
             "cold_events_per_second": round(self.cold),
         }
 
-    def beside(self, peer: Rates, name: str) -> dict[str, object]:
-        """Return these figures and the peer's, with their ratios."""
-        return {
-            **self.figures(),
-            "peer": name,
-            "peer_events_per_second": round(peer.warm),
-            "peer_cold_events_per_second": round(peer.cold),
-            "ratio": round(self.warm / peer.warm, 2),
-            "cold_ratio": round(self.cold / peer.cold, 2),
-        }
-
     def __str__(self) -> str:
         return f"cold {self.cold:,.0f}, warm {self.warm:,.0f} events/s"
 
 
-def rates_of(
-    batches: Sequence[MeasuredBatch], events: int, *, rounds: int = 2
-) -> Rates:
-    """Compute the rates of the first round of ``events`` and of the last.
+def rates_of(batches: Sequence[MeasuredBatch], rounds: Rounds) -> Rates:
+    """Compute the rates of the first round and of the last.
 
     The cold rate begins with the planning of the first batch. The warm rate covers the
     batches that lie wholly in the last round, from the end of the batch before them.
     """
-    assert rounds > 1, "a warm round comes after a cold one"
-    first_warm = _batches_until(batches, (rounds - 1) * events)
-    cold = batches[: _batches_until(batches, events)]
+    assert rounds.count > 1, "a warm round comes after a cold one"
+    first_warm = _batches_until(batches, rounds.total - rounds.events)
+    cold = batches[: _batches_until(batches, rounds.events)]
     warm = batches[first_warm:]
     assert cold, "the first round was measured"
     assert warm, "the last round was measured"
@@ -226,23 +216,42 @@ def _batches_until(batches: Sequence[MeasuredBatch], events: int) -> int:
 
 
 def measure_driver(
-    endpoints: Endpoints, pipeline: BenchPipeline, *, events: int, rounds: int = 2
+    rounds: Rounds,
+    pipeline: BenchPipeline,
+    *,
+    looks: int = 1,
+    look: Callable[[], None] = lambda: None,
 ) -> Rates:
-    """Run a driver over the topic's rounds of ``events`` each.
+    """Run a driver over the rounds, and ``look`` after equal parts of the events.
 
     Raises:
         FatalError: The run did not end.
     """
-    total = rounds * events
-    with running_driver(endpoints, pipeline) as driver:
-        batches = await_events(
-            driver,
-            endpoints.home_dsn,
-            pipeline,
-            events=total,
-            timeout_s=run_timeout_s(total),
-        )
-    return rates_of(batches, events, rounds=rounds)
+    with running_driver(rounds.endpoints, pipeline) as driver:
+        for part in range(1, looks + 1):
+            batches = await_events(
+                driver,
+                rounds.endpoints.home_dsn,
+                pipeline,
+                events=part * rounds.total // looks,
+                timeout_s=run_timeout_s(rounds.total),
+            )
+            look()
+    return rates_of(batches, rounds)
+
+
+def measure_table(rounds: Rounds, pipeline: BenchPipeline, *, rows: int) -> Rates:
+    """Measure a driver, check its table, which has so many rows, and drop it.
+
+    Raises:
+        FatalError: The run did not end, or the table holds the wrong rows.
+    """
+    rates = measure_driver(rounds, pipeline)
+    dsn = rounds.endpoints.home_dsn
+    check_rows([dsn], pipeline.table, rows=rows, distinct=rounds.distinct)
+    check_verified(dsn, pipeline)
+    drop_table(dsn, pipeline.table)
+    return rates
 
 
 def warm_up(
@@ -288,15 +297,38 @@ def check_verified(dsn: str, pipeline: BenchPipeline) -> None:
         raise wrong_result(f"verify failed: {receipt.failed}.")
 
 
-def check_rows(endpoints: Endpoints, pipeline: BenchPipeline, distinct: int) -> None:
-    """Check that all databases together hold one row for each distinct event.
+def check_rows(
+    dsns: Sequence[str], table: str, *, rows: int, distinct: int | None = None
+) -> None:
+    """Check how many rows a table has in all databases together.
+
+    Args:
+        dsns: The databases, in each of which an event may have its row.
+        table: The table.
+        rows: How many rows it must have.
+        distinct: How many distinct IDs it must have; None leaves them uncounted, which
+            takes long in a large table.
 
     Raises:
-        FatalError: The number of rows is another one.
+        FatalError: It has another number of them: a fast wrong answer is no answer.
     """
-    rows = count_rows(endpoints, pipeline)
-    if rows != distinct:
-        raise wrong_result(f"{pipeline.table} holds {rows} rows for {distinct} events.")
+    found = _count(_COUNT_ROWS, dsns, table)
+    if found != rows:
+        raise wrong_result(f"{table} holds {found} rows instead of {rows}.")
+    if distinct is None:
+        return
+    found = _count(_COUNT_IDS, dsns, table)
+    if found != distinct:
+        raise wrong_result(f"{table} holds {found} distinct IDs instead of {distinct}.")
+
+
+def _count(statement: sql.SQL, dsns: Sequence[str], table: str) -> int:
+    counted = 0
+    for dsn in dsns:
+        with connect(dsn, application_name="bench") as connection:
+            rows = connection.execute(statement.format(sql.Identifier(table)))
+            counted += sum(number for (number,) in rows)
+    return counted
 
 
 def wrong_result(saw: str) -> FatalError:
