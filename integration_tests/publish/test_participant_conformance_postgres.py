@@ -15,8 +15,7 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from tallyweir.services.dev.chaos.plan import Cut, CutSide
-from tallyweir.services.dev.chaos.wire_messages import Statement
+from tallyweir.services.dev.chaos.plan import Cut, CutSide, Statement
 from tallyweir.services.dev.chaos.wire_proxy import WireProxy, wire_proxy
 from tallyweir.sinks.postgres.branches import participant
 from tallyweir.sinks.postgres.branches.participant import PostgresParticipant

@@ -16,8 +16,7 @@ from integration_tests.harness.postgres_driver import (
     layout_of,
     query,
 )
-from tallyweir.services.dev.chaos.plan import Cut, CutSide
-from tallyweir.services.dev.chaos.wire_messages import Statement
+from tallyweir.services.dev.chaos.plan import Cut, CutSide, Statement
 from tallyweir.services.dev.chaos.wire_proxy import wire_proxy
 from tallyweir.sinks.postgres.publish.home import PostgresHome
 from tallyweir.sinks.postgres.server.connection import connect

@@ -105,7 +105,7 @@ class ChaosReport:
     def as_markdown(self, today: dt.date) -> str:
         """Return a page that says what was run and how it ended."""
         options = self.plan.options
-        planned = Counter(count_kinds(self.plan.injections))
+        planned = count_kinds(self.plan.injections)
         recovery = self.recovery.as_json()
         command = (
             f"./tallyweir chaos --kills {options.kills} --events {options.events} "

@@ -88,7 +88,7 @@ def run_chaos(options: ChaosOptions, tell: Tell, *, keep: bool) -> ChaosReport:
     plan = write_plan(options, records=count_records(options.events))
     with chaos_world(plan, keep=keep) as world:
         tell(f"Kafka and {options.databases} Postgres run in {world.directory}")
-        with _working(world, plan, tell) as parts:
+        with _working(world, plan, tell, keep=keep) as parts:
             parts.nemesis.run()
             tell("all faults are injected; letting the pipeline read to the end")
             _await_end(world, parts)
@@ -103,11 +103,14 @@ def run_chaos(options: ChaosOptions, tell: Tell, *, keep: bool) -> ChaosReport:
 
 
 @contextmanager
-def _working(world: ChaosWorld, plan: ChaosPlan, tell: Tell) -> Iterator[_Parts]:
+def _working(
+    world: ChaosWorld, plan: ChaosPlan, tell: Tell, *, keep: bool
+) -> Iterator[_Parts]:
     """Let drivers, senders and the reader work in the block."""
     with ExitStack() as stack:
-        log = SentLog(world.directory / "sent.sqlite")
-        stack.callback(log.close)
+        log = SentLog()
+        if keep:
+            stack.callback(log.save_committed, world.directory / "sent.jsonl")
         gate = Gate()
         workload = Workload(
             load_contract("chaos_event.v1.avsc", world.pipeline_file),

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from tallyweir.services.dev.chaos.wire_messages import Statement
-
 HOME = "home"
 
 #: Batches in a stage, if each reads half of the offsets that it may read.
@@ -44,6 +42,20 @@ _WEIGHTS = {
     Kind.CHECKPOINT_RESTORED: 2,
     Kind.NETWORK_CUT: 6,
 }
+
+
+class Statement(StrEnum):
+    """Messages at which chaos cuts a connection."""
+
+    #: A client has sent all rows of a COPY.
+    COPY_END = "copy_end"
+    #: COMMIT of a transaction that wrote no ledger row.
+    COMMIT = "commit"
+    #: COMMIT of a transaction that wrote one: the decision about a batch.
+    PUBLISH_COMMIT = "publish_commit"
+    #: PREPARE TRANSACTION.
+    PREPARE = "prepare_transaction"
+    COMMIT_PREPARED = "commit_prepared"
 
 
 class CutSide(StrEnum):
@@ -205,9 +217,9 @@ def write_plan(options: ChaosOptions, *, records: int) -> ChaosPlan:
     )
 
 
-def count_kinds(injections: tuple[Injection, ...]) -> dict[str, int]:
+def count_kinds(injections: tuple[Injection, ...]) -> Counter[str]:
     """Count the faults of a plan by kind."""
-    return dict(Counter(str(injection.kind) for injection in injections))
+    return Counter(str(injection.kind) for injection in injections)
 
 
 def _stages(kills: int) -> int:

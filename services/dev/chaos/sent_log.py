@@ -6,22 +6,15 @@ never guessed: ``open`` means that the outcome is unknown so far.
 
 from __future__ import annotations
 
-import sqlite3
+import json
 import threading
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from tallyweir.services.dev.chaos.workload import Record, RecordKind
-from tallyweir.sinks.postgres.server.statements import load_statements
-
-_SQL = {
-    name: statement.as_string()
-    for name, statement in load_statements(
-        "tallyweir.services.dev.chaos", "sent_log.sql"
-    ).items()
-}
 
 #: Partition and offset of a record.
 Place = tuple[int, int]
@@ -30,6 +23,7 @@ Place = tuple[int, int]
 class Outcome(StrEnum):
     """The outcome of a producer transaction."""
 
+    OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
 
@@ -47,31 +41,20 @@ class SentRecord:
 
 
 class SentLog:
-    """A SQLite file; safe for several senders at once.
+    """Held in memory, because only its own run reads it; safe for several senders."""
 
-    Args:
-        path: The file, which the log creates.
-    """
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._file = sqlite3.connect(path, check_same_thread=False)
-        # Only the run that writes the log uses it, so it need not survive a crash.
-        self._file.execute("PRAGMA synchronous = OFF")
-        self._file.execute("PRAGMA journal_mode = MEMORY")
-        self._file.execute(_SQL["create_transaction"])
-        self._file.execute(_SQL["create_record"])
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        self._outcomes: list[Outcome] = []
+        self._undecided: dict[int, list[tuple[Place | None, SentRecord]]] = {}
+        self._committed: dict[Place, SentRecord] = {}
+        self._aborted = 0
 
     def begin(self) -> int:
         """Record that a transaction begins; return its number."""
-        with self._lock, self._file:
-            number = self._file.execute(_SQL["begin"]).lastrowid
-        assert number is not None
-        return number
+        with self._lock:
+            self._outcomes.append(Outcome.OPEN)
+            return len(self._outcomes) - 1
 
     def write(
         self, transaction: int, records: Sequence[Record], places: dict[int, Place]
@@ -83,61 +66,55 @@ class SentLog:
             records: All of its records.
             places: The places that the broker reported, by index into ``records``.
         """
-        with self._lock, self._file:
-            self._file.executemany(
-                _SQL["write_record"],
+        with self._lock:
+            self._undecided[transaction] = [
                 (
-                    (
-                        transaction,
-                        record.kind,
-                        record.event.event_id,
-                        record.event.fingerprint,
-                        record.event.site,
-                        record.event.amount,
-                        record.event.happened_at_us,
-                        *places.get(index, (None, None)),
-                    )
-                    for index, record in enumerate(records)
-                ),
-            )
+                    places.get(index),
+                    SentRecord(
+                        kind=record.kind,
+                        event_id=record.event.event_id,
+                        fingerprint=record.event.fingerprint,
+                        site=record.event.site,
+                        amount=record.event.amount,
+                        happened_at_us=record.event.happened_at_us,
+                    ),
+                )
+                for index, record in enumerate(records)
+            ]
 
     def decide(self, transaction: int, outcome: Outcome) -> None:
         """Record the outcome of a transaction."""
-        with self._lock, self._file:
-            self._file.execute(_SQL["decide"], (outcome, transaction))
+        with self._lock:
+            self._outcomes[transaction] = outcome
+            written = self._undecided.pop(transaction, [])
+            if outcome is Outcome.ABORTED:
+                self._aborted += len(written)
+                return
+            for place, record in written:
+                assert place is not None, "only reported records are committed"
+                self._committed[place] = record
 
     def read_committed(self) -> dict[Place, SentRecord]:
-        """Read every record that Kafka shows to consumers of committed records."""
+        """Return every record that Kafka shows to consumers of committed records."""
         with self._lock:
-            rows = self._file.execute(_SQL["committed"]).fetchall()
-        return {
-            (partition, offset): SentRecord(
-                kind=RecordKind(kind),
-                event_id=event_id,
-                fingerprint=fingerprint,
-                site=site,
-                amount=amount,
-                happened_at_us=happened_at_us,
-            )
-            for (
-                partition,
-                offset,
-                kind,
-                event_id,
-                fingerprint,
-                site,
-                amount,
-                happened_at_us,
-            ) in rows
-        }
+            return dict(self._committed)
+
+    def save_committed(self, file: Path) -> None:
+        """Write the committed records to a file, for people who examine the run."""
+        with file.open("w", encoding="utf-8") as lines:
+            for (partition, offset), record in self.read_committed().items():
+                place = {"partition": partition, "offset": offset}
+                lines.write(json.dumps(place | asdict(record)) + "\n")
 
     def count_aborted(self) -> int:
         """Count the records of aborted transactions."""
         with self._lock:
-            (count,) = self._file.execute(_SQL["count_aborted"]).fetchone()
-        return int(count)
+            return self._aborted
 
     def count_transactions(self) -> dict[str, int]:
         """Count the transactions by outcome; ``open`` ones have none."""
         with self._lock:
-            return dict(self._file.execute(_SQL["count_transactions"]).fetchall())
+            return {
+                str(outcome): count
+                for outcome, count in sorted(Counter(self._outcomes).items())
+            }

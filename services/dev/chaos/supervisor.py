@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -111,14 +111,6 @@ class PublishedBatch:
         return _has_tasks(self.driver)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Told:
-    """What all drivers together have reported."""
-
-    ends: list[DriverEnd] = field(default_factory=list)
-    published: list[PublishedBatch] = field(default_factory=list)
-
-
 class Supervisor(threading.Thread):
     """Starts drivers and watches them, in a thread of its own.
 
@@ -143,7 +135,8 @@ class Supervisor(threading.Thread):
         self._environment_of = environment_of
         self._tell = tell
         self._drivers: list[Driver] = []
-        self._told = _Told()
+        self._ends: list[DriverEnd] = []
+        self._published: list[PublishedBatch] = []
         self._restarting = True
         self._ending = threading.Event()
         self._changed = threading.Condition(threading.RLock())
@@ -152,13 +145,13 @@ class Supervisor(threading.Thread):
     def ends(self) -> tuple[DriverEnd, ...]:
         """The ends of all drivers that have ended so far."""
         with self._changed:
-            return tuple(self._told.ends)
+            return tuple(self._ends)
 
     @property
     def published(self) -> tuple[PublishedBatch, ...]:
         """Every batch that a driver has reported as published."""
         with self._changed:
-            return tuple(self._told.published)
+            return tuple(self._published)
 
     @property
     def starts(self) -> int:
@@ -327,7 +320,7 @@ class Supervisor(threading.Thread):
                 driver.batch_s = max(
                     _SHORTEST_BATCH_S, float(str(event.get("seconds", 0)))
                 )
-                self._told.published.append(
+                self._published.append(
                     PublishedBatch(
                         driver=driver.number,
                         epoch=int(str(event["epoch"])),
@@ -342,9 +335,7 @@ class Supervisor(threading.Thread):
         driver.exit_code = code
         driver.is_in_batch = False
         last_line = driver.process.last_line
-        self._told.ends.append(
-            DriverEnd(driver=driver, exit_code=code, last_line=last_line)
-        )
+        self._ends.append(DriverEnd(driver=driver, exit_code=code, last_line=last_line))
         if not driver.is_killed:
             self._tell(f"driver {driver.number} ended, exit code {code}")
 
