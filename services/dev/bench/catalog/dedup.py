@@ -152,16 +152,21 @@ Figures = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _World:
-    """The servers and the folder that a run works with."""
+class IdsProgram:
+    """A driver that has only IDs, as a program that does one task, without Spark.
+
+    Attributes:
+        endpoints: The benchmark's servers.
+        folder: State directory of the driver, and place for files of its tasks.
+        say: Reports progress.
+    """
 
     endpoints: Endpoints
     folder: Path
     say: Callable[[str], None]
 
     def run(self, **task: object) -> Figures:
-        """Run a task of the program, without Spark."""
-        # The driver's state directory is inside the benchmark's, to be removed with it.
+        """Run a task to its end."""
         environment = program_environment(self.endpoints) | {
             STATE_DIRECTORY_VARIABLE: str(self.folder)
         }
@@ -169,6 +174,13 @@ class _World:
         lines = run_program(command, environment, timeout_s=_TIMEOUT_S, task=task)
         figures: Figures = json.loads(lines[-1])
         return figures
+
+    def fill(self, begin: int, end: int, **task: object) -> None:
+        """Publish the events from ``begin`` to before ``end``."""
+        for first in range(begin, end, _FILLED_AT_ONCE):
+            last = min(first + _FILLED_AT_ONCE, end)
+            self.say(f"publishing IDs {first:,} to {last:,}")
+            self.run(do="fill", begin=first, end=last, **task)
 
 
 def measure(*, sizes: Sequence[int], seed: int, say: Callable[[str], None]) -> Figures:
@@ -180,7 +192,7 @@ def measure(*, sizes: Sequence[int], seed: int, say: Callable[[str], None]) -> F
     sizes = sorted(set(sizes))
     points: list[Figures] = []
     with bench_postgres() as dsn:
-        world = _World(
+        program = IdsProgram(
             endpoints=Endpoints(kafka_bootstrap=_NO_BROKER, home_dsn=dsn),
             folder=state_directory() / "bench" / "dedup",
             say=say,
@@ -189,7 +201,7 @@ def measure(*, sizes: Sequence[int], seed: int, say: Callable[[str], None]) -> F
         filled = 0
         for size in sizes:
             batches = draw_batches(size, seed=seed)
-            points.append(_measure_ours(world, batches, filled=filled))
+            points.append(_measure_ours(program, batches, filled=filled))
             filled = batches.size_after
     return {
         "points": points,
@@ -201,33 +213,30 @@ def measure(*, sizes: Sequence[int], seed: int, say: Callable[[str], None]) -> F
     }
 
 
-def _measure_ours(world: _World, batches: SizeBatches, *, filled: int) -> Figures:
-    for begin in range(filled, batches.size, _FILLED_AT_ONCE):
-        end = min(begin + _FILLED_AT_ONCE, batches.size)
-        world.say(f"publishing IDs {begin:,} to {end:,}")
-        world.run(do="fill", begin=begin, end=end, batch=BATCH)
+def _measure_ours(program: IdsProgram, batches: SizeBatches, *, filled: int) -> Figures:
+    program.fill(filled, batches.size, batch=BATCH)
     # Merge runs into chunks, as the resolver does while a driver works.
     with redirect_stdout(sys.stderr):
-        merged = merge_catalogs(world.endpoints.home_dsn)
+        merged = merge_catalogs(program.endpoints.home_dsn)
     assert not merged.failures, "nobody else merges here"
-    settle_catalog(world.endpoints.home_dsn)
-    stored = read_catalog_bytes(world.endpoints.home_dsn, IDS_PIPELINE)
-    save = partial(save_batches, directory=world.folder)
+    settle_catalog(program.endpoints.home_dsn)
+    stored = read_catalog_bytes(program.endpoints.home_dsn, IDS_PIPELINE)
+    save = partial(save_batches, directory=program.folder)
     asked = save(batches.asked, name="asked")
     started = {}
     for repeats, file in (
         ("recent", *save([batches.recent], name="recent")),
         ("of_all_ages", asked[0]),
     ):
-        world.say(f"starting on {batches.size:,} IDs, repeats {repeats}")
-        started[repeats] = world.run(do="start", ask=file)
+        program.say(f"starting on {batches.size:,} IDs, repeats {repeats}")
+        started[repeats] = program.run(do="start", ask=file)
         _check_new(started[repeats]["survivors"], batches.size)
-    world.say(f"measuring {batches.size:,} IDs")
-    log_before = read_log_bytes(world.endpoints.home_dsn)
+    program.say(f"measuring {batches.size:,} IDs")
+    log_before = read_log_bytes(program.endpoints.home_dsn)
     (new,) = save([batches.new], name="new")
     appended = save(batches.appended, name="appended")
-    measured = world.run(do="measure", ask=asked, ask_new=new, append=appended)
-    log_bytes = read_log_bytes(world.endpoints.home_dsn) - log_before
+    measured = program.run(do="measure", ask=asked, ask_new=new, append=appended)
+    log_bytes = read_log_bytes(program.endpoints.home_dsn) - log_before
     for survivors in (
         *measured.pop("probe_survivors"),
         *measured.pop("append_survivors"),
@@ -248,7 +257,7 @@ def _measure_ours(world: _World, batches: SizeBatches, *, filled: int) -> Figure
         },
         "probe_at_start_us": started["of_all_ages"]["probe_us"],
     }
-    world.say(
+    program.say(
         f"tallyweir, {batches.size:,} IDs: probe {ours['probe_us']:.2f}, "
         f"append {ours['append_us']:.2f} us per event"
     )

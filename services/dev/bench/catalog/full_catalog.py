@@ -20,7 +20,6 @@ own IDs are all there, and each event has exactly one row.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from tallyweir.services.dev.bench.catalog.dedup import BATCH, IDS_PIPELINE
+from tallyweir.services.dev.bench.catalog.dedup import BATCH, IDS_PIPELINE, IdsProgram
 from tallyweir.services.dev.bench.catalog.lent_ids import (
     count_lent,
     lend,
@@ -50,7 +49,6 @@ from tallyweir.services.dev.bench.world.bench_world import (
     drop_table,
     free_bytes,
     produce_rounds,
-    run_program,
     run_timeout_s,
     settle_catalog,
     varied,
@@ -73,11 +71,8 @@ from tallyweir.services.dev.bench.world.resource_readings import (
 )
 from tallyweir.services.kafka.topics import ensure_topic
 from tallyweir.services.local.datasets.page_views import FIRST_VIEW_MICROS
-from tallyweir.services.local.embedded.state_directory import (
-    STATE_DIRECTORY_VARIABLE,
-    state_directory,
-)
-from tallyweir.services.process.endpoints import Endpoints, program_environment
+from tallyweir.services.local.embedded.state_directory import state_directory
+from tallyweir.services.process.endpoints import Endpoints
 from tallyweir.sinks.protocol.catalog_limits import BUCKETS_PER_HORIZON
 
 #: Least rate with a full catalog, as a share of the rate with an empty one.
@@ -92,9 +87,6 @@ _HORIZON: Mapping[str, object] = {"deduplicate": {"horizon": "7 days"}}
 BUCKET_SECONDS = 7 * 86_400 // BUCKETS_PER_HORIZON
 _FILL_BATCHES = 200
 _FILL_BATCH_MIN = 10_000
-#: IDs that one process fills in; progress is reported before each process.
-_FILLED_AT_ONCE = 10_000_000
-_FILL_TIMEOUT_S = 3_600.0
 _START_TIMEOUT_S = 600.0
 
 #: An ID in Postgres, twice while it is lent; in the driver's copy during a merge; and
@@ -320,23 +312,9 @@ def _fill(
     Raises:
         FatalError: ``BENCH_WRONG``: the IDs are not in the buckets intended.
     """
-    folder = str(state_directory() / "bench" / "filler")
-    environment = program_environment(endpoints) | {STATE_DIRECTORY_VARIABLE: folder}
-    for begin in range(0, ids, _FILLED_AT_ONCE):
-        end = min(begin + _FILLED_AT_ONCE, ids)
-        say(f"publishing IDs {begin:,} to {end:,}")
-        run_program(
-            [sys.executable, "-m", "tallyweir.spark_jobs.dedup_bench"],
-            environment,
-            timeout_s=_FILL_TIMEOUT_S,
-            task={
-                "do": "fill",
-                "begin": begin,
-                "end": end,
-                "batch": fill_batch(ids),
-                "times": fill_times(ids),
-            },
-        )
+    folder = state_directory() / "bench" / "filler"
+    program = IdsProgram(endpoints=endpoints, folder=folder, say=say)
+    program.fill(0, ids, batch=fill_batch(ids), times=fill_times(ids))
     say("merging buckets")
     dsn = endpoints.home_dsn
     merge_all(dsn, IDS_PIPELINE)
