@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import matplotlib as mpl
@@ -128,16 +129,13 @@ def draw(command: str, figures: Figures) -> str:
     """Draw the figures of a command as an SVG document."""
     charts = list(PLOTS[command](figures))
     columns = 1 if len(charts) <= 2 else 2  # noqa: PLR2004 - a pair fits in a column
-    lines = math.ceil(len(charts) / columns)
-    heights = [
-        max(chart.height for chart in charts[line * columns : (line + 1) * columns])
-        for line in range(lines)
-    ]
+    rows = [charts[first : first + columns] for first in range(0, len(charts), columns)]
+    heights = [max(chart.height for chart in row) for row in rows]
     with mpl.rc_context(_STYLE):
         figure = Figure(
             figsize=(columns * _INCHES[0], sum(heights)), layout="constrained"
         )
-        grid = figure.add_gridspec(lines, columns, height_ratios=heights)
+        grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
         for number, chart in enumerate(charts):
             axes = figure.add_subplot(grid[divmod(number, columns)])
             axes.set_title(chart.title, loc="left", fontweight="bold")
@@ -218,41 +216,26 @@ def _plot_cost(figures: Figures) -> Iterator[Bars]:
 
 def _plot_latency(figures: Figures) -> Iterator[Lines]:
     """Draw percentiles over the time of the load, including the settling time."""
+    percentiles = {"99 %": "p99_ms", "90 %": "p90_ms", "median": "p50_ms"}
     yield Lines(
         title=f"From send to row at {figures['rate']:,} events/s, exactly once",
         x_label="seconds of the load; not counted: the first "
         f"{figures['settling_seconds']:.0f}",
         y_label="latency, ms",
         logs="y",
-        lines={
-            name: [(one["second"], one[key]) for one in figures["over_time"]]
-            for name, key in (
-                ("99 %", "p99_ms"),
-                ("90 %", "p90_ms"),
-                ("median", "p50_ms"),
-            )
-        },
+        lines=_lines(figures["over_time"], "second", percentiles),
     )
 
 
 def _plot_scale(figures: Figures) -> Iterator[Lines]:
     """Draw the rate and the cost of an event for each axis."""
+    rates = {"cold": "cold_events_per_second", "warm": "events_per_second"}
     for axis, points in figures["axes"].items():
         if not points:
             continue
         title = _words(axis).capitalize()
-        logs = "x" if axis in _LOG_AXES else ""
-        rates: dict[str, list[tuple[float, float]]] = {
-            round_: [(one["value"], _cold_and_warm(one)[round_]) for one in points]
-            for round_ in _ROUNDS
-        }
-        costs: dict[str, list[tuple[float, float]]] = {
-            part: [
-                (one["value"], one["cpu_seconds_per_million"][part]) for one in points
-            ]
-            for part in points[0]["cpu_seconds_per_million"]
-        }
-        for name, unit, lines in (
+        costs = _parts(points[0], "cpu_seconds_per_million")
+        for name, unit, keys in (
             (title, _RATE, rates),
             (f"{title}: cost", "processor time, µs per event", costs),
         ):
@@ -260,8 +243,8 @@ def _plot_scale(figures: Figures) -> Iterator[Lines]:
                 title=name,
                 x_label=_AXIS_LABELS[axis],
                 y_label=unit,
-                lines=lines,
-                logs=logs,
+                lines=_lines(points, "value", keys),
+                logs="x" if axis in _LOG_AXES else "",
             )
 
 
@@ -277,71 +260,31 @@ def _plot_full_catalog(figures: Figures) -> Iterator[Bars]:
 def _plot_soak(figures: Figures) -> Iterator[Lines]:
     """Draw rate, lag, memory and catalog over the time of the load."""
     spans = figures["over_time"]
-
-    def over_time(
-        read: Callable[[Figures], float], unit: float = 1.0
-    ) -> list[tuple[float, float]]:
-        return [(one["second"], read(one) / unit) for one in spans]
-
-    def line(key: str, unit: float = 1.0) -> list[tuple[float, float]]:
-        return over_time(lambda one: float(one[key]), unit)
-
-    def memory(part: str) -> list[tuple[float, float]]:
-        return over_time(lambda one: float(one["memory_bytes"][part]), _MEGA)
-
-    for title, unit, lines in (
-        (
-            f"At {figures['rate']:,} events/s",
-            _RATE,
-            {"read": line("events_per_second"), "sent": line("sent_per_second")},
-        ),
-        ("Lag", "messages", {"waiting": line("lag_records")}),
-        (
-            "Memory that is no file",
-            "MB",
-            {_words(part): memory(part) for part in spans[0]["memory_bytes"]},
-        ),
-        (
-            "Seen-ID catalog",
-            "MB",
-            {
-                "stored": line("catalog_bytes", _MEGA),
-                "computed": line("computed_bytes", _MEGA),
-            },
-        ),
+    rates = {"read": "events_per_second", "sent": "sent_per_second"}
+    memory = _parts(spans[0], "memory_bytes")
+    catalog = {"stored": "catalog_bytes", "computed": "computed_bytes"}
+    for title, unit, size, keys in (
+        (f"At {figures['rate']:,} events/s", _RATE, 1, rates),
+        ("Lag", "messages", 1, {"waiting": "lag_records"}),
+        ("Memory that is no file", "MB", _MEGA, memory),
+        ("Seen-ID catalog", "MB", _MEGA, catalog),
     ):
         yield Lines(
             title=title,
             x_label="seconds of the load; not compared: the first "
             f"{figures['settling_seconds']:.0f}",
             y_label=unit,
-            lines=lines,
+            lines=_lines(spans, "second", keys, unit=size),
         )
 
 
 def _plot_dedup(figures: Figures) -> Iterator[Lines]:
     """Draw cost, space and the wait after a start, by the size of the catalog."""
-    points = figures["points"]
-
-    def line(whose: str, figure: str) -> list[tuple[float, float]]:
-        return [(one["ids"], one[whose][figure]) for one in points if whose in one]
-
-    costs = {
-        "probe": line("tallyweir", "probe_us"),
-        "probe, file, publish": line("tallyweir", "append_us"),
-    }
-    rooms = {
-        where: line("tallyweir", f"{where}_bytes_per_id")
-        for where in ("postgres", "disk", "memory")
-    }
-    waits = {
-        f"repeats {_words(kind)}": [
-            (one["ids"], one["tallyweir"]["first_answer_seconds"][kind])
-            for one in points
-        ]
-        for kind in points[0]["tallyweir"]["first_answer_seconds"]
-    }
-    for title, unit, logs, lines in (
+    points = [{"ids": one["ids"], **one["tallyweir"]} for one in figures["points"]]
+    costs = {"probe": "probe_us", "probe, file, publish": "append_us"}
+    rooms = {where: f"{where}_bytes_per_id" for where in ("postgres", "disk", "memory")}
+    waits = _parts(points[0], "first_answer_seconds", prefix="repeats ")
+    for title, unit, logs, keys in (
         ("Cost", "µs per event", "xy", costs),
         ("Room", "bytes per ID", "x", rooms),
         ("From a start to the first answer", "seconds", "x", waits),
@@ -350,7 +293,7 @@ def _plot_dedup(figures: Figures) -> Iterator[Lines]:
             title=title,
             x_label="IDs in the catalog",
             y_label=unit,
-            lines=lines,
+            lines=_lines(points, "ids", keys),
             logs=logs,
         )
 
@@ -368,6 +311,26 @@ PLOTS: Mapping[str, Callable[[Figures], Iterator[Bars | Lines]]] = {
     "soak": _plot_soak,
     "full-catalog": _plot_full_catalog,
 }
+
+
+def _lines(
+    points: Sequence[Figures], x: str, keys: Mapping[str, str], *, unit: int = 1
+) -> dict[str, list[tuple[float, float]]]:
+    """Return a line for each key, which is the path of a figure in every point."""
+    return {
+        label: [(one[x], _at(one, path) / unit) for one in points]
+        for label, path in keys.items()
+    }
+
+
+def _at(figures: Figures, path: str) -> float:
+    found: Any = reduce(getitem, path.split("."), figures)
+    return float(found)
+
+
+def _parts(point: Figures, name: str, *, prefix: str = "") -> dict[str, str]:
+    """Return the paths of a figure that has parts, by the parts' names."""
+    return {f"{prefix}{_words(part)}": f"{name}.{part}" for part in point[name]}
 
 
 def _cold_and_warm(figures: Figures, prefix: str = "") -> dict[str, float]:
