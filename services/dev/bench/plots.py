@@ -188,7 +188,6 @@ def _plot_pair(title: str) -> Callable[[Figures], Iterator[Bars]]:
 
 
 def _plot_cost(figures: Figures) -> Iterator[Bars]:
-    """Draw the processor time of an event by part, and the bytes that it leaves."""
     parts = figures["warm"]["cpu_seconds_per_million"]
     yield Bars(
         title="What an event costs",
@@ -215,7 +214,6 @@ def _plot_cost(figures: Figures) -> Iterator[Bars]:
 
 
 def _plot_latency(figures: Figures) -> Iterator[Lines]:
-    """Draw percentiles over the time of the load, including the settling time."""
     percentiles = {"99 %": "p99_ms", "90 %": "p90_ms", "median": "p50_ms"}
     yield Lines(
         title=f"From send to row at {figures['rate']:,} events/s, exactly once",
@@ -228,7 +226,6 @@ def _plot_latency(figures: Figures) -> Iterator[Lines]:
 
 
 def _plot_scale(figures: Figures) -> Iterator[Lines]:
-    """Draw the rate and the cost of an event for each axis."""
     rates = {"cold": "cold_events_per_second", "warm": "events_per_second"}
     for axis, points in figures["axes"].items():
         if not points:
@@ -249,7 +246,6 @@ def _plot_scale(figures: Figures) -> Iterator[Lines]:
 
 
 def _plot_full_catalog(figures: Figures) -> Iterator[Bars]:
-    """Draw the rates with an empty catalog and with a full one."""
     rows = {
         "no IDs in the catalog": _cold_and_warm(figures["empty"]),
         f"{figures['ids']:,} IDs in the catalog": _cold_and_warm(figures["full"]),
@@ -258,7 +254,6 @@ def _plot_full_catalog(figures: Figures) -> Iterator[Bars]:
 
 
 def _plot_soak(figures: Figures) -> Iterator[Lines]:
-    """Draw rate, lag, memory and catalog over the time of the load."""
     spans = figures["over_time"]
     rates = {"read": "events_per_second", "sent": "sent_per_second"}
     memory = _parts(spans[0], "memory_bytes")
@@ -279,7 +274,6 @@ def _plot_soak(figures: Figures) -> Iterator[Lines]:
 
 
 def _plot_dedup(figures: Figures) -> Iterator[Lines]:
-    """Draw cost, space and the wait after a start, by the size of the catalog."""
     points = [{"ids": one["ids"], **one["tallyweir"]} for one in figures["points"]]
     costs = {"probe": "probe_us", "probe, file, publish": "append_us"}
     rooms = {where: f"{where}_bytes_per_id" for where in ("postgres", "disk", "memory")}

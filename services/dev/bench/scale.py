@@ -86,26 +86,18 @@ AXES: Mapping[str, tuple[int, ...]] = {
 
 @dataclass(slots=True, kw_only=True)
 class _World:
-    """The servers, the topics produced so far, and the points measured so far.
-
-    Attributes:
-        endpoints: Home database and broker.
-        databases: DSNs of the other databases, by name.
-        events: Events of each round.
-        seed: Seed of the events.
-        say: Reports progress.
-        rounds: Rounds of events, by topic.
-        measured: Figures by workload.
-        failed: What went wrong, by point.
-    """
+    """The servers, the topics produced so far, and the points measured so far."""
 
     endpoints: Endpoints
+    #: DSNs of the databases other than the home, by name.
     databases: Mapping[str, str]
     events: int
     seed: int
     say: Callable[[str], None]
+    #: By topic.
     rounds: dict[str, Rounds] = field(default_factory=dict)
     measured: dict[Workload, dict[str, object]] = field(default_factory=dict)
+    #: What went wrong, by point.
     failed: dict[str, str] = field(default_factory=dict)
 
 

@@ -141,14 +141,7 @@ def _working(
         stack.callback(_stop_senders, senders, gate)
         for sender in senders:
             sender.start()
-        supervisor.start()
-        first = supervisor.start_driver()
-        supervisor.await_change(
-            lambda: first.epoch > 0 or first.exit_code is not None, PATIENCE_S
-        )
-        if first.epoch == 0:
-            # No fault has hit yet, so the driver's own output tells why.
-            raise first.process.failure("did not start")
+        supervisor.start_first()
         _index_events(world)
         reader.start()
         yield _Parts(
@@ -214,7 +207,6 @@ def _await_resolved(connections: Connections) -> None:
 
 @contextmanager
 def _connections(world: ChaosWorld) -> Iterator[Connections]:
-    """Connect to every database for the block."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(world.connect(name)) for name in world.servers}
 

@@ -141,6 +141,21 @@ class Supervisor(threading.Thread):
         self._ending = threading.Event()
         self._changed = threading.Condition(threading.RLock())
 
+    def start_first(self, state: Path | None = None) -> None:
+        """Begin to watch, start a driver, and wait until it has claimed an epoch.
+
+        Raises:
+            FatalError: It ended before.
+        """
+        self.start()
+        first = self.start_driver(state)
+        self.await_change(
+            lambda: first.epoch > 0 or first.exit_code is not None, PATIENCE_S
+        )
+        if first.epoch == 0:
+            # No fault has hit yet, so the driver's own output tells why.
+            raise first.process.failure("did not start")
+
     @property
     def ends(self) -> tuple[DriverEnd, ...]:
         """The ends of all drivers that have ended so far."""

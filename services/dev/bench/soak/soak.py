@@ -101,27 +101,17 @@ _CHECKS_OF_ROWS = {"append_outputs"}
 
 @dataclass(kw_only=True)
 class _Soak:
-    """A run in progress.
-
-    Attributes:
-        endpoints: The benchmark's servers.
-        pipeline: The pipeline under load.
-        driver: The pipeline's driver.
-        load: The running load program.
-        topic: The topic that receives the load.
-        port: Port of the driver's metrics.
-        say: Reports progress.
-        parts: Parts of the table; None as long as no rows are dropped.
-        samples: Samples of the steady load.
-    """
+    """A run in progress."""
 
     endpoints: Endpoints
     pipeline: BenchPipeline
     driver: DriverProcess
     load: RunningLoad
     topic: SoakTopic
+    #: Of the driver's metrics.
     port: int
     say: Callable[[str], None]
+    #: None as long as no rows are dropped.
     parts: RowParts | None = None
     samples: list[Sample] = field(default_factory=list)
 

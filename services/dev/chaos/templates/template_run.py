@@ -94,14 +94,8 @@ class TemplateRun:
         supervisor = Supervisor(
             self.pipeline_file, self.directory, self.driver_environment, tell
         )
-        supervisor.start()
         try:
-            first = supervisor.start_driver(self.directory / "driver")
-            supervisor.await_change(
-                lambda: first.epoch > 0 or first.exit_code is not None, PATIENCE_S
-            )
-            if first.epoch == 0:
-                raise first.process.failure("did not start")
+            supervisor.start_first(self.directory / "driver")
             yield supervisor
         finally:
             supervisor.close()
