@@ -361,7 +361,11 @@ def test_a_role_named_like_a_schema_gets_its_tables_in_public(home_dsn: str) -> 
         home_dsn,
         "DO $$ BEGIN EXECUTE format('CREATE SCHEMA IF NOT EXISTS %I', current_user); "
         "END $$",
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET search_path', "
+        "current_database()); END $$",
     )
+    with connect(home_dsn, application_name="test") as session:
+        assert [("public",)] == session.execute("SHOW search_path").fetchall()
     PostgresDriver(dsn=home_dsn, layout=_LAYOUT).append([(1,)])
     assert [("public",)] == query(
         home_dsn,
