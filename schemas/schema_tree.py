@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Primitive:
-    """A type without parts: boolean, int, long, float, double, string or bytes."""
+    """A type without parts: boolean, int, long, float, double, string or bytes.
+
+    Beyond Avro's logical types, an int may be a ``smallint``, and a string ``json``: a
+    JSON text, which is ``jsonb`` in Postgres.
+    """
 
     kind: str
     logical: str | None = None
@@ -90,9 +94,11 @@ _MILLIS = (-62_135_596_800_000, 253_402_300_799_999)
 _MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 INT = (-(1 << 31), (1 << 31) - 1)
 LONG = (-(1 << 63), (1 << 63) - 1)
+_SMALLINT = (-(1 << 15), (1 << 15) - 1)
 
 #: The lowest and the highest value of each type that counts, in its unit.
 NUMBER_BOUNDS = {
+    "smallint": _SMALLINT,
     "int": INT,
     "long": LONG,
     "date": _DAYS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -21,12 +21,14 @@ from tallyweir.schemas.schema_tree import (
 
 _TYPES = {
     "boolean": pa.bool_(),
+    "smallint": pa.int16(),
     "int": pa.int32(),
     "long": pa.int64(),
     "float": pa.float32(),
     "double": pa.float64(),
     "string": pa.string(),
     "uuid": pa.string(),
+    "json": pa.string(),
     "bytes": pa.binary(),
     "date": pa.date32(),
     "timestamp-millis": pa.timestamp("us", tz="UTC"),
@@ -46,10 +48,17 @@ class DecodedEvents:
             the field, or if the event holds null.
         is_event: Which payloads are events: those in which ``Format.diagnose`` finds
             no fault.
+        canonical: The payloads of the events in a form that equal events share byte
+            for byte, however they were written; null where a payload is not an event.
+            None if the payloads themselves are that form.
+        unnamed: The number of events that have each field which the contract does not
+            name, by the field's path; at most some tens of them.
     """
 
     columns: Mapping[str, pa.Array]
     is_event: npt.NDArray[np.bool_]
+    canonical: pa.Array | None = None
+    unnamed: Mapping[str, int] = field(default_factory=dict)
 
 
 class EventDecoder(Protocol):

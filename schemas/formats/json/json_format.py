@@ -1,0 +1,84 @@
+"""JSON documents, as a format.
+
+A payload is one JSON object in UTF-8, and nothing in it names its contract. A payload
+that ``json_text`` does not accept, or a value that its field does not hold exactly, is
+no event. ``Json.decode`` and the decoder of whole batches accept the same payloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from tallyweir.schemas.errors import ContractError, DecodeError
+from tallyweir.schemas.formats.format import (
+    BegunEvent,
+    Damage,
+    EventRecord,
+    Format,
+    Schema,
+)
+from tallyweir.schemas.formats.json.json_codec import compile_codec
+from tallyweir.schemas.formats.json.json_damages import DAMAGES
+from tallyweir.schemas.formats.json.json_fields import schema_from
+from tallyweir.schemas.formats.json.json_text import parse_document
+from tallyweir.schemas.schema_tree import Record, describe
+
+if TYPE_CHECKING:
+    from tallyweir.schemas.contract import Contract
+    from tallyweir.schemas.event_contracts import EventContracts
+    from tallyweir.schemas.formats.decoded_columns import EventDecoder
+
+
+@dataclass(frozen=True, slots=True)
+class Json(Format):
+    """JSON documents; a pipeline names their fields."""
+
+    suffix: ClassVar[str] = ".json-fields"
+    names_writers: ClassVar[bool] = False
+    media_type: ClassVar[str] = "application/json"
+    damages: ClassVar[Mapping[str, Damage]] = DAMAGES
+
+    def read_schema(self, content: bytes, path: Path) -> Schema:
+        try:
+            document = parse_document(content)
+        except DecodeError as exc:
+            raise ContractError(
+                "CONTRACT_MALFORMED",
+                saw=f"{path} is not a JSON object ({exc}).",
+                why="Events cannot be decoded without their fields.",
+                fix="Correct the file.",
+            ) from exc
+        return schema_from(document, path.name.removesuffix(self.suffix))
+
+    def find_incompatibilities(self, reader: Record, writer: Record) -> list[str]:
+        written = {one.name: one.node for one in writer.fields}
+        return [
+            f"field {one.name} is not {describe(one.node)} there"
+            for one in reader.fields
+            if written.get(one.name) != one.node
+        ]
+
+    def encode(self, contract: Contract, record: EventRecord) -> bytes:
+        return compile_codec(contract.text).write(record)
+
+    def decode(
+        self, payload: bytes | None, writers: Mapping[int, Contract]
+    ) -> EventRecord:
+        (writer,) = writers.values()
+        return compile_codec(writer.text).read(payload).record
+
+    def read_begun(
+        self, payload: bytes, writer: Contract, *, until: str | None = None
+    ) -> BegunEvent:
+        return compile_codec(writer.text).begin(payload, until)
+
+    def decoder(
+        self, contracts: EventContracts, wanted: Collection[str]
+    ) -> EventDecoder:
+        # Services know formats, but their image has no Arrow.
+        from tallyweir.schemas.formats.json.json_decoder import JsonDecoder  # noqa: PLC0415
+
+        return JsonDecoder(contracts, wanted)
