@@ -5,14 +5,18 @@ file never changes: a change is a new version in a file next to it. Payloads car
 contract's schema id, if their format has room for one. Where an external registry has
 assigned one, the file says so. Otherwise the id is computed from the schema, so that no
 registry is needed and all machines agree.
+
+A pipeline may name the fields of its documents itself. Then these are the contract, and
+a reference to it holds all of it, as ``DeclaredFields`` writes it.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,12 +27,16 @@ from tallyweir.schemas.errors import (
     raise_faults,
 )
 from tallyweir.schemas.formats.format import Format
+from tallyweir.schemas.formats.json.json_fields import read_fields
+from tallyweir.schemas.formats.json.json_format import Json
 from tallyweir.schemas.formats.known_formats import FORMATS, format_of
 from tallyweir.schemas.schema_tree import Nullable, Record, describe, item_of
 
 CONTRACTS_FOLDER = Path(__file__).parent / "avro"
 CONTRACT_BYTES_MAX = 1_000_000
 _SHIPPED_SUFFIX = ".avsc"
+#: What messages call a contract that a pipeline file holds.
+_DECLARED_NAME = "fields"
 
 _FILE_STEM = re.compile(
     r"(?P<name>[A-Za-z_][A-Za-z0-9_-]*)(\.v(?P<version>[1-9]\d{0,5}))?"
@@ -63,7 +71,7 @@ class Contract:
         schema_id: The number that says which contract wrote a payload; 1 to 2**31 - 1.
         text: The schema in canonical form.
         fields: The event's fields, in wire order.
-        path: The file it came from.
+        path: The file it came from; of fields that a pipeline names, its folder.
         format: How the payloads are written.
         tree: The types of the fields.
     """
@@ -79,16 +87,45 @@ class Contract:
 
     @property
     def reference(self) -> str:
-        """How pipelines and messages call it: ``flight_departure.v1``."""
+        """How messages call it: ``flight_departure.v1``, or ``fields``."""
+        if self.name == _DECLARED_NAME:
+            return self.name
         return f"{self.name}.v{self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredFields:
+    """The fields that a pipeline names, instead of a contract's file.
+
+    Attributes:
+        fields: Type of each path, in the order of the columns.
+        unknown: ``ignore``, ``refuse`` or ``rest``: what becomes of other fields.
+    """
+
+    fields: Mapping[str, str]
+    unknown: str
+
+    @property
+    def reference(self) -> str:
+        """All of it as one text, which ``load_contract`` takes."""
+        written = {"fields": list(self.fields.items()), "unknown": self.unknown}
+        return json.dumps(written, separators=(",", ":"))
+
+    @classmethod
+    def of(cls, reference: str) -> DeclaredFields | None:
+        """Read a reference; None if it is a contract's name or file."""
+        if not reference.startswith("{"):
+            return None
+        written = json.loads(reference)
+        return cls(fields=dict(written["fields"]), unknown=written["unknown"])
 
 
 def load_contract(reference: str, beside: Path | None = None) -> Contract:
     """Load the contract that a pipeline names.
 
     Args:
-        reference: ``NAME.vN`` of a contract shipped here, or the path of a file with
-            the ending of a format, such as ``.avsc``.
+        reference: ``NAME.vN`` of a contract shipped here, the path of a file with the
+            ending of a format, such as ``.avsc``, or ``DeclaredFields.reference``.
         beside: The pipeline file or its folder; relative paths start there.
 
     Raises:
@@ -97,6 +134,9 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
         UnsafeContractError: A payload of it could kill a decoder.
             Both errors list everything that is wrong with the file.
     """
+    declared = DeclaredFields.of(reference)
+    if declared is not None:
+        return _declared_contract(declared, beside)
     written_in = format_of(reference)
     if written_in is None:
         if reference not in _shipped_references():
@@ -202,6 +242,20 @@ def _read_contract(path: Path, written_in: Format) -> Contract:
         fields=list_fields(schema.tree),
         path=path,
         format=written_in,
+        tree=schema.tree,
+    )
+
+
+def _declared_contract(declared: DeclaredFields, beside: Path | None) -> Contract:
+    schema = read_fields(declared.fields, unknown=declared.unknown, name=_DECLARED_NAME)
+    return Contract(
+        name=_DECLARED_NAME,
+        version=1,
+        schema_id=_computed_id(schema.text),
+        text=schema.text,
+        fields=list_fields(schema.tree),
+        path=beside or Path(),
+        format=Json(),
         tree=schema.tree,
     )
 

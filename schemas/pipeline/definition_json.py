@@ -16,9 +16,10 @@ from enum import StrEnum
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from tallyweir.schemas.contract import DeclaredFields
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.events.monitoring import Reported
-from tallyweir.schemas.pipeline.events.source import HeaderId
+from tallyweir.schemas.pipeline.events.source import JSON, HeaderId
 from tallyweir.schemas.pipeline.outputs.append import Append
 from tallyweir.schemas.pipeline.outputs.join import Join
 from tallyweir.schemas.pipeline.outputs.outbox import Outbox
@@ -74,6 +75,9 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
         written.pop(key, None)
     if pipeline.has_code:
         written["code_version"] = pipeline.code_version
+    # A reference to fields that the pipeline names holds them.
+    for key in ("format", "fields", "unknown"):
+        written["source"].pop(key, None)
     written["source"] |= {
         "topic": _one_or_all(source.topics),
         "schema": _one_or_all(source.schemas),
@@ -109,9 +113,18 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
     is_header = "header" in event_id
     identity = HeaderId(**event_id) if is_header else event_id["field"]
     parts = {key: value for key, value in definition.items() if key != "format"}
-    parts["source"] = {**source, "event_id": identity}
+    parts["source"] = {**source, "event_id": identity, **_declared(source["schema"])}
     parts["outputs"] = tuple(_output_from_json(one) for one in definition["outputs"])
     return _build(Pipeline, parts)
+
+
+def _declared(schema: str | list[str]) -> dict[str, Any]:
+    """Return the attributes of a source for fields that the pipeline names."""
+    declared = DeclaredFields.of(schema) if isinstance(schema, str) else None
+    if declared is None:
+        return {}
+    fields_there, unknown = list(declared.fields.items()), declared.unknown
+    return {"schema": None, "format": JSON, "fields": fields_there, "unknown": unknown}
 
 
 def _one_or_all(names: tuple[str, ...]) -> str | list[str]:

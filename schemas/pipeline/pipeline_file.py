@@ -90,7 +90,7 @@ def _read_event_contracts(
     """Read the contracts one by one, so that each mistake has its own line."""
     if not source.schemas or isinstance(source.schema, StandIn):
         return None
-    at: Path = ("source", "schema")
+    at: Path = ("source", "fields" if source.fields else "schema")
     found = [
         _attempt(report, (*at, index), load_event_contract, reference, path.parent)
         for index, reference in enumerate(source.schemas)

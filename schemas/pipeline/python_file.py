@@ -116,7 +116,8 @@ def _check_contracts(pipeline: Pipeline, path: Path, gathered: Gathered) -> None
         if is_right:
             raise
         found = contract_problems(error)
-        gathered.add((one.under("source", "schema") for one in found), "Pipeline")
+        key = "fields" if pipeline.source.fields else "schema"
+        gathered.add((one.under("source", key) for one in found), "Pipeline")
     except Exception as error:
         # A wrong part, or a value of a right one, may have any type.
         if not is_right:

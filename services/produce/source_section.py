@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from tallyweir.schemas.contract import DeclaredFields
 from tallyweir.schemas.errors import ContractError
 from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
@@ -33,8 +34,8 @@ class SourceSection:
 
     Attributes:
         topics: The Kafka topics, at least one.
-        schemas: The references of the contracts, as ``tallyweir.schemas.contract``
-            takes them; at least one.
+        schemas: References to the contracts, as ``load_contract`` takes them; at least
+            one.
         event_id: A field's name, or ``header:NAME``.
     """
 
@@ -94,9 +95,20 @@ def read_source_section(path: Path) -> SourceSection:
         raise _malformed(path, "has no section named source")
     return SourceSection(
         topics=_texts(path, source, "topic"),
-        schemas=_texts(path, source, "schema"),
+        schemas=_schemas(path, source),
         event_id=_text(path, source, "event_id", source.get("event_id")),
     )
+
+
+def _schemas(path: Path, source: dict[str, object]) -> tuple[str, ...]:
+    fields = source.get("fields")
+    if fields is None:
+        return _texts(path, source, "schema")
+    if not isinstance(fields, dict):
+        raise _malformed(path, f"source.fields is {fields!r:.60}, expected a mapping")
+    named = {str(name): _text(path, fields, str(name), fields[name]) for name in fields}
+    unknown = _text(path, source, "unknown", source.get("unknown", "ignore"))
+    return (DeclaredFields(fields=named, unknown=unknown).reference,)
 
 
 def _texts(path: Path, source: dict[str, object], key: str) -> tuple[str, ...]:
@@ -156,7 +168,8 @@ def _malformed(path: Path, saw: str) -> ConfigurationError:
     return ConfigurationError(
         "PIPELINE_MALFORMED",
         saw=f"{path}: {saw}.",
-        why="A producer needs source.topic, source.schema and source.event_id.",
+        why="A producer needs source.topic, source.schema (or source.fields) and "
+        "source.event_id.",
         fix="Correct the pipeline file.",
     )
 

@@ -12,6 +12,8 @@ OFFSET = "tallyweir_offset"
 TIMESTAMP = "tallyweir_timestamp"
 KEY = "tallyweir_key"
 VALUE = "tallyweir_value"
+#: The payload in the form that equal events share, if that is not the payload itself.
+CANONICAL = "tallyweir_canonical"
 #: Whether Spark failed to decode the event and computed with nulls.
 UNDECODED = "tallyweir_undecoded"
 BROKEN_RULE = "tallyweir_broken_rule"

@@ -246,7 +246,8 @@ def build_layout(
     """
     declared = DeclaredEvents(
         pipeline=pipeline,
-        types={field.name: _postgres_type(field) for field in schema.fields},
+        types={field.name: _postgres_type(field) for field in schema.fields}
+        | {one.name: "jsonb" for one in contracts.fields if one.type == "json"},
         events=event_columns(pipeline, contracts, schema),
     )
     deduplicate = pipeline.deduplicate

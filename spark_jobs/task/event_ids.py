@@ -73,7 +73,7 @@ def candidates_of(
         bucket=buckets_of(events.event_time_us[rows], bucket_seconds),
         hi=np.ascontiguousarray(fingerprints[:, 0]),
         lo=np.ascontiguousarray(fingerprints[:, 1]),
-        payload_hashes=payload_hashes(_column(events, rows, named.VALUE), key)
+        payload_hashes=payload_hashes(_payloads(events, rows), key)
         if keeps_payload_hashes
         else None,
         # A filtered event with a new ID has nothing to correct.
@@ -93,6 +93,12 @@ def buckets_of(event_time_us: I64Array, bucket_seconds: int) -> I64Array:
     """Return the start of the bucket of seen IDs that each time is filed under."""
     seconds = np.floor_divide(event_time_us, 1_000_000)
     return np.floor_divide(seconds, bucket_seconds) * bucket_seconds
+
+
+def _payloads(events: ClassifiedEvents, rows: I64Array) -> pa.Array:
+    """Return what two copies of an event share byte for byte."""
+    is_written_anew = named.CANONICAL in events.table.column_names
+    return _column(events, rows, named.CANONICAL if is_written_anew else named.VALUE)
 
 
 def _id_parts(events: ClassifiedEvents, rows: I64Array) -> list[pa.Array]:

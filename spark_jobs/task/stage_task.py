@@ -204,6 +204,8 @@ class StageTask:
         decoded = decoder.decode(table.column(named.VALUE).chunk(0))
         for name, column in decoded.columns.items():
             table = table.append_column(name, column)
+        if decoded.canonical is not None:
+            table = table.append_column(named.CANONICAL, decoded.canonical)
         for alias, field in self.aliases.items():
             table = table.append_column(alias, table.column(field))
         return table, decoded.is_event

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, ClassVar
 
-from pydantic import PlainValidator
+from pydantic import Field, PlainValidator
 
+from tallyweir.schemas.contract import DeclaredFields
 from tallyweir.schemas.pipeline.checks.durations import check_duration
 from tallyweir.schemas.pipeline.checks.names import check_column, check_topic
 from tallyweir.schemas.pipeline.checks.problems import (
@@ -24,6 +25,7 @@ from tallyweir.schemas.pipeline.document.file_keys import (
     Info,
     Keys,
     OneOrAll,
+    Pairs,
     Text,
     read_text,
 )
@@ -31,6 +33,10 @@ from tallyweir.schemas.pipeline.document.file_keys import (
 IDLE_TIMEOUT = timedelta(minutes=1)
 FUTURE_BOUND = timedelta(days=1)
 _HEADER_PREFIX = "header:"
+AVRO = "avro"
+JSON = "json"
+_FORMATS = (AVRO, JSON)
+UNKNOWN = "ignore"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +58,12 @@ class Source:
         topic: The Kafka topic; the events of several topics form one stream.
         schema: Name of a contract (``flight_departure.v1``), or path of an ``.avsc``
             file next to the pipeline file. With several, an event has one of these
-            contracts and the columns of all.
+            contracts and the columns of all. None if ``fields`` names the columns.
+        format: How payloads are written: ``avro`` or ``json``.
+        fields: For JSON, the path of each field to its Postgres type, in the order of
+            the columns: ``customer.id`` to ``bigint not null``.
+        unknown: What becomes of fields of documents that are not named: ``ignore``,
+            ``refuse`` or ``rest``, which keeps them in the column ``rest``.
         event_id: The field or header with the producer's ID.
         event_time: The field that says when the event happened.
         watermark_delay: How far behind the newest event time of a partition an event
@@ -65,7 +76,10 @@ class Source:
     """
 
     topic: str | tuple[str, ...]
-    schema: str | tuple[str, ...]
+    schema: str | tuple[str, ...] | None = None
+    format: str = AVRO
+    fields: Mapping[str, str] = field(default_factory=dict)
+    unknown: str = UNKNOWN
     event_id: str | HeaderId
     event_time: str
     watermark_delay: timedelta
@@ -83,8 +97,11 @@ class Source:
 
     @property
     def schemas(self) -> tuple[str, ...]:
-        """All contracts, as a tuple."""
-        return (self.schema,) if isinstance(self.schema, str) else self.schema
+        """References to all contracts, as ``load_contract`` takes them."""
+        if self.fields:
+            declared = DeclaredFields(fields=self.fields, unknown=self.unknown)
+            return (declared.reference,)
+        return (self.schema,) if isinstance(self.schema, str) else self.schema or ()
 
     def _find_problems(self) -> Iterator[Problem]:
         yield from self._find_topic_problems()
@@ -116,7 +133,26 @@ class Source:
                 )
 
     def _find_schema_problems(self) -> Iterator[Problem]:
-        if not self.schemas or not all(self.schemas):
+        if self.format not in _FORMATS:
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("format",),
+                saw=f"The format is {self.format!r}.",
+                why="Values of topics are read in the formats that are known.",
+                fix=f"Write {' or '.join(_FORMATS)}.",
+            )
+        elif self.format == JSON or self.fields or self.unknown != UNKNOWN:
+            yield from self._find_field_problems()
+            return
+        if self.schema is None:
+            yield Problem(
+                code="PIPELINE_MISSING_KEY",
+                at=("schema",),
+                saw="The key 'schema' is missing.",
+                why="Avro's values cannot be decoded without their contract.",
+                fix="Add it to source; for JSON, add format: json and fields.",
+            )
+        elif not self.schemas or not all(self.schemas):
             yield empty_value(("schema",))
         for index, schema in enumerate(self.schemas):
             if schema in self.schemas[:index]:
@@ -127,6 +163,34 @@ class Source:
                     why="Listing a contract once is enough to read its events.",
                     fix="Remove one.",
                 )
+
+    def _find_field_problems(self) -> Iterator[Problem]:
+        if self.format != JSON:
+            at = "fields" if self.fields else "unknown"
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=(at,),
+                saw=f"The source has {at}, and the format {self.format}.",
+                why="The contract of Avro's values says which fields there are.",
+                fix=f"Add format: {JSON}, or remove {at}.",
+            )
+        elif not self.fields:
+            yield Problem(
+                code="PIPELINE_MISSING_KEY",
+                at=("fields",),
+                saw="The key 'fields' is missing.",
+                why="Nothing in a JSON document says which columns it has.",
+                fix="Add it to source, with a line such as order_id: text not null for "
+                "each column.",
+            )
+        if self.schema is not None:
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("schema",),
+                saw=f"The source has a schema, and the format {self.format}.",
+                why="The columns of JSON documents are those in fields.",
+                fix="Remove schema.",
+            )
 
 
 def _event_id(value: Given, info: Info) -> str | HeaderId:
@@ -145,13 +209,18 @@ class SourceKeys(Keys[Source]):
     stand_ins: ClassVar[Mapping[str, object]] = {
         "topic": "unnamed",
         "schema": StandIn("unnamed"),
+        "format": AVRO,
+        "unknown": UNKNOWN,
         "event_id": HeaderId(header="unnamed"),
         "event_time": StandIn("unnamed"),
         "watermark_delay": timedelta(),
     }
 
     topic: OneOrAll
-    schema_: OneOrAll
+    schema_: OneOrAll | None = None
+    format: Text = AVRO
+    fields: Pairs = Field(default={})
+    unknown_: Text = UNKNOWN
     event_id: Annotated[str | HeaderId, PlainValidator(_event_id), TEXT]
     event_time: Text
     watermark_delay: Duration

@@ -1,0 +1,193 @@
+"""A topic of plain JSON becomes a table, by the fields that the pipeline file names."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration_tests.harness.driver_world import DriverWorld
+from integration_tests.harness.readings import NOON, Sent
+from tallyweir.services.operate.redrive.letter_report import letter_json
+from tallyweir.sinks.postgres.audit import read_letter
+from tallyweir.sinks.postgres.server.connection import connect
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+_SOURCE = """
+    pipeline: readings
+    source:
+      topic: {topic}
+      format: json
+      fields:
+        order_id: text not null
+        customer.id: bigint
+        amount: numeric(12,2) not null
+        placed_at: timestamptz not null
+        paid: boolean
+        tags: jsonb
+      unknown: rest
+      event_id: order_id
+      event_time: placed_at
+      watermark_delay: 1 hour
+"""
+_OUTPUTS = """
+    outputs:
+      - append: {{table: orders}}
+"""
+_COMPUTED = """
+    validate:
+      NEGATIVE_AMOUNT: "amount >= 0"
+    outputs:
+      - append: {{table: orders, where: "customer_id > 0"}}
+      - window:
+          table: takings
+          fixed: 1 hour
+          aggregate: {{orders: count(*), total: sum(amount)}}
+"""
+_DEAD = (
+    "SELECT kafka_partition, kafka_offset, reason, detail FROM tallyweir.dead_letter "
+    "ORDER BY kafka_offset"
+)
+
+
+def _order(number: int, **changed: object) -> dict[str, Any]:
+    return {
+        "order_id": f"o{number:03}",
+        "customer": {"id": number, "name": "n"},
+        "amount": 10.5,
+        "placed_at": (NOON + dt.timedelta(seconds=number)).isoformat(),
+        "paid": number % 2 == 0,
+        "tags": ["a", {"b": 1}],
+    } | changed
+
+
+_FIRST = json.dumps(_order(1))
+_ANEW = (
+    b' { "tags":["\\u0061",{"b":1.0}], "paid":false, "amount":1050e-2,'
+    b'"placed_at":"2024-05-01T12:00:01+00:00",'
+    b'"customer":{"name":"n","id":1},"order_id":"o001"} '
+)
+#: ID, customer, amount, paid, tags, rest.
+_TAGS = ["a", {"b": 1}]
+_ROWS = [
+    ("o001", 1, Decimal("10.50"), False, _TAGS, {"customer": {"name": "n"}}),
+    (
+        "o002",
+        2,
+        Decimal("12345678.91"),
+        True,
+        _TAGS,
+        {"customer": {"name": "n"}, "coupon": "x"},
+    ),
+    ("o008", None, Decimal("10.50"), True, _TAGS, None),
+]
+
+
+_DEATHS = [
+    (3, "ID_CONFLICT"),
+    (4, "MALFORMED"),
+    (5, "OUT_OF_RANGE"),
+    (6, "OUT_OF_RANGE"),
+    (7, "DUPLICATE_KEY"),
+    (8, "MISSING_FIELD"),
+    (9, "MALFORMED"),
+]
+
+
+def _sent(*documents: dict[str, Any] | bytes) -> list[Sent]:
+    return [
+        Sent(value=one if isinstance(one, bytes) else json.dumps(one).encode())
+        for one in documents
+    ]
+
+
+def _world(directory: Path, kafka: str, dsn: str, outputs: str) -> DriverWorld:
+    world = DriverWorld(directory, kafka, dsn)
+    world.write_pipeline(_SOURCE + outputs)
+    return world
+
+
+def test_documents_become_rows_and_each_wrong_one_a_dead_letter_with_its_place(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Values are exact; a copy that was written anew is a duplicate, not a conflict."""
+    world = _world(tmp_path, kafka_bootstrap, empty_dsn, _OUTPUTS)
+    world.topic.send(
+        _sent(
+            _FIRST.encode(),
+            _order(2, amount=12345678.91, coupon="x"),
+            _ANEW,
+            _order(1, amount=10.51),
+            b"not json",
+            _order(3, amount=0.001),
+            _order(4, customer={"id": 1.5}),
+            b'{"order_id": "o005", "order_id": "o006"}',
+            {"order_id": "o007"},
+            _FIRST[:-1].encode(),
+            _order(8, customer=None),
+        )
+    )
+    world.run_to_the_end()
+
+    rows = world.fetch(
+        "SELECT order_id, customer_id, amount, paid, tags, rest FROM orders ORDER BY 1"
+    )
+    assert rows == _ROWS
+    types = dict(
+        world.fetch(
+            "SELECT column_name, data_type FROM information_schema.columns "
+            "WHERE table_name = 'orders'"
+        )
+    )
+    assert (types["tags"], types["rest"]) == ("jsonb", "jsonb")
+    assert 1 == world.value("SELECT count(*) FROM tallyweir.duplicate_event")
+    dead = world.fetch(_DEAD)
+    assert _DEATHS == [(offset, reason) for _, offset, reason, _ in dead], dead
+    told = {offset: detail for _, offset, _, detail in dead}
+    assert "amount" in told[5]
+    assert "customer.id" in told[6]
+    assert "order_id" in told[7]
+    world.assert_verified()
+    shown = _shown(world, offset=6)
+    assert "customer.id" in shown["problem"]
+    assert {"order_id": "o004"}.items() <= {
+        one["name"]: one["value"] for one in shown["fields"]
+    }.items()
+
+
+def _shown(world: DriverWorld, offset: int) -> dict[str, Any]:
+    """Return what ``dead-letters show`` makes of a payload."""
+    with connect(world.home_dsn, application_name="test") as home:
+        letter = read_letter(
+            home, "readings", topic=world.topic.name, partition=0, offset=offset
+        )
+    found: dict[str, Any] = letter_json(letter, None, world.pipeline_file)["decoded"]
+    return found
+
+
+def test_rules_conditions_and_windows_read_the_same_values(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Spark gets them from the decoder of the tasks."""
+    world = _world(tmp_path, kafka_bootstrap, empty_dsn, _COMPUTED)
+    world.topic.send(
+        _sent(
+            *(_order(number, amount=number) for number in range(1, 11)),
+            _order(11, amount=-1),
+            _order(12, customer={"id": 0}, amount=0.25),
+            b"{}",
+        )
+    )
+    world.run_to_the_end()
+
+    assert 10 == world.value("SELECT count(*) FROM orders")
+    assert [(11, Decimal("55.25"))] == world.fetch("SELECT orders, total FROM takings")
+    assert ["NEGATIVE_AMOUNT", "MISSING_FIELD"] == [
+        reason for _, _, reason, _ in world.fetch(_DEAD)
+    ]
+    world.assert_verified()
