@@ -19,7 +19,7 @@ from tallyweir.schemas.pipeline.events.deduplicate import Deduplicate
 from tallyweir.schemas.pipeline.events.enrichment import AsOf, Enrichment
 from tallyweir.schemas.pipeline.events.monitoring import Monitoring, Reported
 from tallyweir.schemas.pipeline.events.prediction import Prediction
-from tallyweir.schemas.pipeline.events.source import HeaderId, Source
+from tallyweir.schemas.pipeline.events.source import HeaderId, PositionId, Source
 from tallyweir.schemas.pipeline.events.validation import DeadLetterLimit, Rule
 from tallyweir.schemas.pipeline.functions.user_code import count, observe
 from tallyweir.schemas.pipeline.outputs.aggregate import Aggregate, AggregateFunction
@@ -70,6 +70,7 @@ __all__ = [
     "Panes",
     "Pipeline",
     "PipelineError",
+    "PositionId",
     "Prediction",
     "Problem",
     "Reported",

@@ -27,7 +27,7 @@ from tallyweir.schemas.pipeline.checks.problems import (
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.events.enrichment import KAFKA_KEY, Enrichment
 from tallyweir.schemas.pipeline.events.prediction import Prediction
-from tallyweir.schemas.pipeline.events.source import Source
+from tallyweir.schemas.pipeline.events.source import KAFKA_TIMESTAMP, Source
 from tallyweir.schemas.pipeline.expressions.expressions import find_unknown_columns
 from tallyweir.schemas.pipeline.outputs.pipeline_output import (
     KnownColumns,
@@ -133,7 +133,9 @@ def contract_problems(error: ContractError) -> Iterator[Problem]:
 def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[Problem]:
     types = {field.name: field.type for field in fields}
     lacking = {field.name: field.lacking for field in fields}
-    wanted = [("event_time", source.event_time, _TIME_TYPES, "an instant")]
+    wanted = []
+    if source.event_time != KAFKA_TIMESTAMP:
+        wanted.append(("event_time", source.event_time, _TIME_TYPES, "an instant"))
     if isinstance(source.event_id, str):
         wanted.append(("event_id", source.event_id, _ID_TYPES, "an ID"))
     for key, column, fit, purpose in wanted:

@@ -23,11 +23,12 @@ from tallyweir.schemas.pipeline.events.deduplicate import (
     Deduplicate,
     check_future_buckets,
     check_one_history,
+    check_repeats_can_be_known,
 )
 from tallyweir.schemas.pipeline.events.enrichment import Enrichment
 from tallyweir.schemas.pipeline.events.monitoring import Monitoring, Reported
 from tallyweir.schemas.pipeline.events.prediction import Prediction
-from tallyweir.schemas.pipeline.events.source import Source
+from tallyweir.schemas.pipeline.events.source import KAFKA_TIMESTAMP, Source
 from tallyweir.schemas.pipeline.events.validation import DeadLetterLimit, Rule
 from tallyweir.schemas.pipeline.expressions.expressions import check_condition
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
@@ -128,6 +129,8 @@ class Pipeline:
         if not self.outputs:
             yield empty_value(("outputs",))
         yield from check_guarantee(self.guarantee, self.deduplicate, self.outputs)
+        yield from check_repeats_can_be_known(self.deduplicate, self.source)
+        yield from check_time_is_a_column(self.source, self.outputs)
         yield from check_one_history(self.deduplicate, self.source)
         yield from check_future_buckets(self.deduplicate, self.source)
         taken: set[str] = set()
@@ -156,6 +159,23 @@ class Pipeline:
 
 
 _FIX = "Write guarantee: exactly_once, which is also the default."
+
+
+def check_time_is_a_column(
+    source: Source, outputs: Sequence[Output]
+) -> Iterator[Problem]:
+    """Yield outputs that read the event's time where no column holds it."""
+    if source.event_time != KAFKA_TIMESTAMP:
+        return
+    for index, output in enumerate(outputs):
+        if output.reads_event_time:
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("outputs", index),
+                saw=f"The event time of {output.table} is Kafka's timestamp.",
+                why="Joins, and functions with state, read the time from a field.",
+                fix="Name a field as source.event_time, or use another output.",
+            )
 
 
 def check_guarantee(

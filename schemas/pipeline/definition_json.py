@@ -19,7 +19,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from tallyweir.schemas.contract import DeclaredFields
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.events.monitoring import Reported
-from tallyweir.schemas.pipeline.events.source import JSON, HeaderId
+from tallyweir.schemas.pipeline.events.source import JSON, HeaderId, PositionId
 from tallyweir.schemas.pipeline.outputs.append import Append
 from tallyweir.schemas.pipeline.outputs.join import Join
 from tallyweir.schemas.pipeline.outputs.outbox import Outbox
@@ -81,9 +81,7 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
     written["source"] |= {
         "topic": _one_or_all(source.topics),
         "schema": _one_or_all(source.schemas),
-        "event_id": {"header": event_id.header}
-        if isinstance(event_id, HeaderId)
-        else {"field": event_id},
+        "event_id": _identity_json(event_id),
     }
     return {"format": FORMAT, **written}
 
@@ -109,13 +107,28 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
         )
     if "code_version" in definition:
         raise ValueError("a pipeline with functions, which a ledger does not hold")
-    source, event_id = definition["source"], definition["source"]["event_id"]
-    is_header = "header" in event_id
-    identity = HeaderId(**event_id) if is_header else event_id["field"]
+    source = definition["source"]
+    identity = _identity(source["event_id"])
     parts = {key: value for key, value in definition.items() if key != "format"}
     parts["source"] = {**source, "event_id": identity, **_declared(source["schema"])}
     parts["outputs"] = tuple(_output_from_json(one) for one in definition["outputs"])
     return _build(Pipeline, parts)
+
+
+def _identity_json(event_id: str | HeaderId | PositionId) -> dict[str, Any]:
+    match event_id:
+        case HeaderId(header=header):
+            return {"header": header}
+        case PositionId():
+            return {"position": True}
+        case _:
+            return {"field": event_id}
+
+
+def _identity(written: Mapping[str, Any]) -> str | HeaderId | PositionId:
+    if "header" in written:
+        return HeaderId(header=written["header"])
+    return PositionId() if "position" in written else str(written["field"])
 
 
 def _declared(schema: str | list[str]) -> dict[str, Any]:

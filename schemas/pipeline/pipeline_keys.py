@@ -38,7 +38,7 @@ from tallyweir.schemas.pipeline.events.deduplicate import Deduplicate, Deduplica
 from tallyweir.schemas.pipeline.events.enrichment import EnrichmentKeys
 from tallyweir.schemas.pipeline.events.monitoring import Monitoring, MonitoringKeys
 from tallyweir.schemas.pipeline.events.prediction import PredictionKeys
-from tallyweir.schemas.pipeline.events.source import SourceKeys
+from tallyweir.schemas.pipeline.events.source import PositionId, SourceKeys
 from tallyweir.schemas.pipeline.events.validation import DeadLetterLimitKeys, Rule
 from tallyweir.schemas.pipeline.outputs.append import Append, AppendKeys
 from tallyweir.schemas.pipeline.outputs.join import JoinKeys
@@ -200,7 +200,9 @@ class PipelineKeys(Keys[Pipeline]):
         if self.deduplicate is not None:
             return self.deduplicate.build(report, ("deduplicate",))
         is_absent = "deduplicate" not in self.model_fields_set
-        is_wanted = is_absent and self.guarantee is Guarantee.EXACTLY_ONCE
+        can_repeat = not isinstance(self.source.event_id, PositionId)
+        is_exact = self.guarantee is Guarantee.EXACTLY_ONCE
+        is_wanted = is_absent and is_exact and can_repeat
         return Deduplicate() if is_wanted else None
 
     def _build_rules(self, report: Report) -> Iterator[Rule]:

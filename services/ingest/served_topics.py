@@ -139,6 +139,13 @@ def _check_agreement(path: Path, topic: ServedTopic, known: ServedTopic) -> None
 
 def _serve(name: str, section: SourceSection, contract: Contract) -> ServedTopic:
     id_field_type = None
+    if section.id_is_position:
+        raise ConfigurationError(
+            "ID_FIELD_UNUSABLE",
+            saw=f"The pipeline takes the position in {name} as the event ID.",
+            why="A sender that repeats a request would be counted twice.",
+            fix="Name a field with the producer's ID, or header:ce_id.",
+        )
     if section.id_header is None:
         types = {field.name: field.type for field in contract.fields}
         id_field_type = types.get(section.event_id)

@@ -26,6 +26,7 @@ from tallyweir.sinks.protocol.errors import (
 
 PIPELINE_BYTES_MAX = 1_000_000
 HEADER_PREFIX = "header:"
+POSITION = "position"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +37,17 @@ class SourceSection:
         topics: The Kafka topics, at least one.
         schemas: References to the contracts, as ``load_contract`` takes them; at least
             one.
-        event_id: A field's name, or ``header:NAME``.
+        event_id: A field's name, ``header:NAME``, or ``position``.
     """
 
     topics: tuple[str, ...]
     schemas: tuple[str, ...]
     event_id: str
+
+    @property
+    def id_is_position(self) -> bool:
+        """Whether the position in Kafka is the ID."""
+        return self.event_id == POSITION
 
     @property
     def id_header(self) -> str | None:
@@ -192,7 +198,7 @@ def describe_python_pipeline(path: Path) -> Mapping[str, Any]:
 
 @lru_cache
 def _describe(path: Path, _changed_ns: int) -> Mapping[str, Any]:
-    from tallyweir.schemas.pipeline import HeaderId, load_pipeline  # noqa: PLC0415 - takes time
+    from tallyweir.schemas.pipeline import HeaderId, PositionId, load_pipeline  # noqa: PLC0415 - takes time
 
     try:
         with redirect_stdout(io.StringIO()):
@@ -207,15 +213,20 @@ def _describe(path: Path, _changed_ns: int) -> Mapping[str, Any]:
             fix="Correct the file, or give the pipeline's name where the command "
             "accepts one.",
         ) from error
-    source, event_id = pipeline.source, pipeline.source.event_id
+    source = pipeline.source
+    match source.event_id:
+        case HeaderId(header=header):
+            event_id = f"{HEADER_PREFIX}{header}"
+        case PositionId():
+            event_id = POSITION
+        case field:
+            event_id = field
     return {
         "pipeline": pipeline.name,
         "source": {
             "topic": list(source.topics),
             "schema": list(source.schemas),
-            "event_id": f"header:{event_id.header}"
-            if isinstance(event_id, HeaderId)
-            else event_id,
+            "event_id": event_id,
         },
         "databases": dict(pipeline.databases),
         "outputs": [

@@ -9,11 +9,14 @@ Invariants::
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from tallyweir.sinks.protocol.errors import FatalError
+
+_POSITION = re.compile(r"(.+)\[([0-9]{1,9})\]@([0-9]{1,18})")
 
 
 def is_kafka_topic(topic: str) -> bool:
@@ -38,6 +41,14 @@ class TopicPartition:
 
     def __str__(self) -> str:
         return f"{self.topic}[{self.partition}]"
+
+
+def parse_position(text: str) -> tuple[TopicPartition, int] | None:
+    """Read a record's position as people write it: ``orders[3]@1042``."""
+    found = _POSITION.fullmatch(text)
+    if found is None:
+        return None
+    return TopicPartition(found[1], int(found[2])), int(found[3])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,9 +35,11 @@ def check_upsert(pipeline: Pipeline) -> None:
 def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
     """Yield each obstacle, the reason, and a fix."""
     event_id, deduplicate = pipeline.source.event_id, pipeline.deduplicate
-    if isinstance(event_id, HeaderId):
+    if not isinstance(event_id, str):
         yield (
-            f"takes the event ID from the header {event_id.header!r}",
+            f"takes the event ID from the header {event_id.header!r}"
+            if isinstance(event_id, HeaderId)
+            else "takes the position in Kafka as the event ID",
             "The tables do not hold it, so the run could not find an event's rows.",
             "Append",
         )

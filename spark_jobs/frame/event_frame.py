@@ -26,7 +26,11 @@ from tallyweir.schemas.pipeline.checks.names import KAFKA_TOPIC, RESERVED_PREFIX
 from tallyweir.schemas.pipeline.checks.problems import raise_if_any
 from tallyweir.schemas.pipeline.columns import check_columns
 from tallyweir.schemas.pipeline.definition import Pipeline, Transform
-from tallyweir.schemas.pipeline.events.source import HeaderId
+from tallyweir.schemas.pipeline.events.source import (
+    KAFKA_TIMESTAMP,
+    HeaderId,
+    PositionId,
+)
 from tallyweir.schemas.pipeline.expressions.expressions import inspect_expression
 from tallyweir.schemas.pipeline.outputs.aggregate import AggregateFunction
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
@@ -131,13 +135,19 @@ class EventFrameRecipe:
     def aliases(self) -> dict[str, str]:
         """Our names of columns that hold event fields, mapped to the fields' names.
 
-        A task reads these fields under both names.
+        A task reads these columns under both names.
         """
         source = self.pipeline.source
-        names = {EVENT_TIME: source.event_time}
-        if not isinstance(source.event_id, HeaderId):
+        names = {EVENT_TIME: self.time_column}
+        if isinstance(source.event_id, str):
             names[EVENT_ID] = source.event_id
         return names
+
+    @property
+    def time_column(self) -> str:
+        """The column with the event's time."""
+        event_time = self.pipeline.source.event_time
+        return TIMESTAMP if event_time == KAFKA_TIMESTAMP else event_time
 
     def decoded_fields(self, read: Collection[str]) -> tuple[str, ...]:
         """Name the fields that a task decodes itself, among the columns that it reads.
@@ -190,7 +200,7 @@ class EventFrameRecipe:
             F.col("timestamp").alias(TIMESTAMP),
             F.col("key").alias(KEY),
             F.col("value").alias(VALUE),
-            *self._header_ids(),
+            *self._ids(),
         ]
 
     def _computed(self, columns: Sequence[str], read: Collection[str]) -> list[str]:
@@ -244,9 +254,8 @@ class EventFrameRecipe:
         self.made.expect([lookup.rows.schema for lookup in lookups])
         events = self._decoded(raw, places)
         yield "decode", events
-        event_time = self.pipeline.source.event_time
         for enrichment, lookup in zip(self.pipeline.enrich, lookups, strict=True):
-            events = enrich(events, enrichment, lookup, event_time=event_time)
+            events = enrich(events, enrichment, lookup, event_time=self.time_column)
         if self.pipeline.enrich:
             yield "enrich", events
         if self.pipeline.transform is not None:
@@ -307,10 +316,15 @@ class EventFrameRecipe:
         """Whether the pipeline reads a part of the event from its record's headers."""
         return isinstance(self.pipeline.source.event_id, HeaderId)
 
-    def _header_ids(self) -> list[Column]:
+    def _ids(self) -> list[Column]:
+        """Return the IDs that no field of the event holds."""
         identity = self.pipeline.source.event_id
-        if not isinstance(identity, HeaderId):
+        if isinstance(identity, str):
             return []
+        if isinstance(identity, PositionId):
+            # As ``parse_position`` reads it.
+            parts = "topic", F.lit("["), "partition", F.lit("]@"), "offset"
+            return [F.concat(*parts).alias(EVENT_ID)]
         columns = [_header(identity.header).alias(EVENT_ID)]
         if identity.header == "ce_id":
             columns.append(_header("ce_source").alias(ID_SOURCE))

@@ -9,7 +9,7 @@ from datetime import timedelta
 from tallyweir.schemas.pipeline.checks.durations import check_duration
 from tallyweir.schemas.pipeline.checks.problems import Problem, raise_if_any
 from tallyweir.schemas.pipeline.document.file_keys import Duration, Flag, Keys, Share
-from tallyweir.schemas.pipeline.events.source import Source
+from tallyweir.schemas.pipeline.events.source import PositionId, Source
 from tallyweir.sinks.protocol.catalog_limits import (
     BUCKETS_MAX,
     BUCKETS_PER_HORIZON,
@@ -82,6 +82,21 @@ def check_one_history(
         "be dropped as a repeat without a trace.",
         fix="Leave conflicts out, or read each contract with its own pipeline.",
     )
+
+
+def check_repeats_can_be_known(
+    deduplicate: Deduplicate | None, source: Source
+) -> Iterator[Problem]:
+    """Yield a problem if no event can have the ID of an earlier one."""
+    if deduplicate is not None and isinstance(source.event_id, PositionId):
+        yield Problem(
+            code="PIPELINE_VALUE",
+            at=("deduplicate",),
+            saw="The event ID is the record's position in Kafka.",
+            why="No two records have the same position, so no repeat can be noticed.",
+            fix="Remove deduplicate (in Python, write deduplicate=None), or name a "
+            "field or header with the producer's ID.",
+        )
 
 
 def bucket_seconds(horizon: timedelta | None) -> int:

@@ -33,6 +33,9 @@ from tallyweir.schemas.pipeline.document.file_keys import (
 IDLE_TIMEOUT = timedelta(minutes=1)
 FUTURE_BOUND = timedelta(days=1)
 _HEADER_PREFIX = "header:"
+_POSITION = "position"
+#: In place of a field: the timestamp of a record in Kafka.
+KAFKA_TIMESTAMP = "kafka_timestamp"
 AVRO = "avro"
 JSON = "json"
 _FORMATS = (AVRO, JSON)
@@ -51,6 +54,15 @@ class HeaderId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PositionId:
+    """A record is known by its place in Kafka: ``orders[3]@1042``.
+
+    Records that a producer sends twice are two events. What Tallyweir itself reads
+    again, after a crash or a restore, still counts once.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """The topics, and the settings for their events.
 
@@ -64,8 +76,9 @@ class Source:
             the columns: ``customer.id`` to ``bigint not null``.
         unknown: What becomes of fields of documents that are not named: ``ignore``,
             ``refuse`` or ``rest``, which keeps them in the column ``rest``.
-        event_id: The field or header with the producer's ID.
-        event_time: The field that says when the event happened.
+        event_id: The field or header with the producer's ID, or ``PositionId()``.
+        event_time: The field that says when the event happened; ``kafka_timestamp`` for
+            the timestamp that Kafka has of the record.
         watermark_delay: How far behind the newest event time of a partition an event
             may still come.
         idle_timeout: Time without events after which a partition no longer holds the
@@ -80,7 +93,7 @@ class Source:
     format: str = AVRO
     fields: Mapping[str, str] = field(default_factory=dict)
     unknown: str = UNKNOWN
-    event_id: str | HeaderId
+    event_id: str | HeaderId | PositionId
     event_time: str
     watermark_delay: timedelta
     idle_timeout: timedelta = IDLE_TIMEOUT
@@ -108,7 +121,7 @@ class Source:
         yield from self._find_schema_problems()
         if isinstance(self.event_id, str):
             yield from check_column(self.event_id, ("event_id",))
-        elif not self.event_id.header.strip():
+        elif isinstance(self.event_id, HeaderId) and not self.event_id.header.strip():
             yield empty_value(("event_id",))
         yield from check_column(self.event_time, ("event_time",))
         yield from check_duration(self.watermark_delay, ("watermark_delay",))
@@ -193,10 +206,12 @@ class Source:
             )
 
 
-def _event_id(value: Given, info: Info) -> str | HeaderId:
+def _event_id(value: Given, info: Info) -> str | HeaderId | PositionId:
     if isinstance(value, HeaderId):
         return value
     text = read_text(value, info)
+    if text == _POSITION:
+        return PositionId()
     if not text.startswith(_HEADER_PREFIX):
         return text
     return HeaderId(header=text.removeprefix(_HEADER_PREFIX).strip())
@@ -221,7 +236,7 @@ class SourceKeys(Keys[Source]):
     format: Text = AVRO
     fields: Pairs = Field(default={})
     unknown_: Text = UNKNOWN
-    event_id: Annotated[str | HeaderId, PlainValidator(_event_id), TEXT]
+    event_id: Annotated[str | HeaderId | PositionId, PlainValidator(_event_id), TEXT]
     event_time: Text
     watermark_delay: Duration
     idle_timeout: Duration = IDLE_TIMEOUT

@@ -119,6 +119,7 @@ class Join(InHome, Output):
             passed every possible partner.
     """
 
+    reads_event_time: ClassVar[bool] = True
     unrepeatable: ClassVar[tuple[str, str]] = (
         "joins events",
         "A batch that runs again would pair its events again.",

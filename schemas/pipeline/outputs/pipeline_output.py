@@ -42,6 +42,8 @@ class Output(ABC):
     has_code: ClassVar[bool] = False
     #: Whether each of its rows is of one event, so that a correction can replace it.
     has_event_rows: ClassVar[bool] = False
+    #: Whether it reads the events' time from their column, not with each event.
+    reads_event_time: ClassVar[bool] = False
     #: What it does that a batch must not do again, and why; None if it repeats rows.
     unrepeatable: ClassVar[tuple[str, str] | None] = None
 

@@ -121,6 +121,7 @@ class Stateful(InHome, Output):
     """
 
     has_code: ClassVar[bool] = True
+    reads_event_time: ClassVar[bool] = True
     unrepeatable: ClassVar[tuple[str, str]] = (
         "keeps state for keys",
         "A batch that runs again would change the state again.",

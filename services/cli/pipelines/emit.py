@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tallyweir.services.cli.pipelines.emitted_records import Supply
     from tallyweir.services.produce.emit import EmitReport
     from tallyweir.services.produce.faults import FaultRates
+    from tallyweir.services.produce.source_section import SourceSection
 
 
 _Key = Annotated[
@@ -159,7 +160,7 @@ def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
     section = read_source_section(supply.pipeline)
     topic = section.choose_topic(wishes.topic)
     contract = load_contract(section.choose_schema(wishes.schema), supply.pipeline)
-    event_id = _id_field(section.id_header, section.event_id, wishes.id_field)
+    event_id = _id_field(section, wishes.id_field)
     with supply.open(contract, limit=wishes.events, seed=wishes.seed) as records:
         bootstrap = given_kafka_bootstrap() or resolve_endpoints().kafka_bootstrap
         plan = plan_faults(
@@ -184,14 +185,20 @@ def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
             )
 
 
-def _id_field(id_header: str | None, event_id: str, given: str | None) -> str:
-    if id_header is None:
-        return event_id
+def _id_field(section: SourceSection, given: str | None) -> str:
+    if section.id_header is None and not section.id_is_position:
+        return section.event_id
     if given is None:
+        place = (
+            "the position in Kafka as the event ID"
+            if section.id_is_position
+            else f"the event ID from the header {section.id_header!r}"
+        )
         raise ConfigurationError(
             "ID_FIELD_MISSING",
-            saw=f"The pipeline takes the event ID from the header {id_header!r}.",
-            why="A row has no headers; one of its fields must hold the ID.",
+            saw=f"The pipeline takes {place}.",
+            why="A row has no headers and no position yet; one of its fields must tell "
+            "it from others.",
             fix="Name that field: --id-field FIELD.",
         )
     return given

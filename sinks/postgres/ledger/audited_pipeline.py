@@ -96,9 +96,9 @@ class AuditedPipeline:
     source: AuditedSource
     guarantee: Guarantee
     outputs: tuple[AuditedOutput, ...]
-    #: The event's field that holds its ID; None if a header holds it.
+    #: The event's field that holds its ID; None if no field does.
     id_column: str | None
-    #: The header that holds the ID; None if a field holds it.
+    #: The header that holds the ID; None if no header does.
     id_header: str | None
     event_time: str
     #: None when deduplication is off.
@@ -106,6 +106,11 @@ class AuditedPipeline:
     bucket_seconds: int
     watermark: datetime | None
     last_sequence: int
+
+    @property
+    def id_is_position(self) -> bool:
+        """Whether an event's ID is its position in Kafka."""
+        return self.id_column is None and self.id_header is None
 
     @property
     def id_has_source(self) -> bool:

@@ -54,7 +54,7 @@ from tallyweir.sinks.postgres.ledger.batch_runs import read_input_names
 from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.guarantee import Guarantee
-from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.offsets import TopicPartition, parse_position
 
 _EXPLANATION = load_statements("tallyweir.sinks.postgres.audit.why", "explanation.sql")
 _LETTERS_WITHOUT_ID = _EXPLANATION["letters_without_id"].format(is_erased=IS_ERASED)
@@ -275,10 +275,11 @@ def _searchable_outputs(
     databases: AuditedDatabases, pipeline: AuditedPipeline
 ) -> list[_Searchable]:
     """Return the append outputs that have the ID, with the type of its column."""
-    if pipeline.id_column is None:
+    column = "kafka_offset" if pipeline.id_is_position else pipeline.id_column
+    if column is None:
         return []
     places = [
-        (output, database, database.columns(output.identifier).get(pipeline.id_column))
+        (output, database, database.columns(output.identifier).get(column))
         for output in pipeline.appends
         for database in databases.of(output)
     ]
@@ -297,13 +298,7 @@ def _find_committed(
 ) -> list[DictRow]:
     found: list[DictRow] = []
     for place in searchable:
-        assert pipeline.id_column is not None
-        is_text = place.column_type == "text"
-        name = "committed_rows_by_text" if is_text else "committed_rows"
-        statement = _EXPLANATION[name].format(
-            table=place.output.identifier, event_id=sql.Identifier(pipeline.id_column)
-        )
-        for row in place.database.fetch(statement, event_id=event_id):
+        for row in _rows_of(pipeline, place, event_id):
             batch = databases.home.fetch(
                 _EXPLANATION["batch_at"], pipeline=pipeline.name, **row
             )
@@ -317,6 +312,28 @@ def _find_committed(
                 }
             )
     return found
+
+
+def _rows_of(
+    pipeline: AuditedPipeline, place: _Searchable, event_id: str
+) -> list[DictRow]:
+    """Return the positions of an ID's rows in a table."""
+    table = place.output.identifier
+    if pipeline.id_column is None:
+        position = parse_position(event_id)
+        if position is None:
+            return []
+        of, offset = position
+        statement = _EXPLANATION["committed_rows_by_position"].format(table=table)
+        return place.database.fetch(
+            statement, topic=of.topic, partition=of.partition, offset=offset
+        )
+    is_text = place.column_type == "text"
+    name = "committed_rows_by_text" if is_text else "committed_rows"
+    statement = _EXPLANATION[name].format(
+        table=table, event_id=sql.Identifier(pipeline.id_column)
+    )
+    return place.database.fetch(statement, event_id=event_id)
 
 
 def _catalog_hits(

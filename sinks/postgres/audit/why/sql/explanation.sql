@@ -13,6 +13,13 @@ SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offs
 FROM {table}
 WHERE {event_id} = %(event_id)s;
 
+-- name: committed_rows_by_position
+SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset"
+FROM {table}
+WHERE kafka_topic = %(topic)s
+  AND kafka_partition = %(partition)s
+  AND kafka_offset = %(offset)s;
+
 -- name: put_aside
 -- {table} is a table of events that became no result; {told} are its columns.
 SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset",
