@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import signal
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import NOON, Sent
+from tallyweir.services.operate.id_fingerprints import fingerprints_of
 from tallyweir.services.operate.redrive.letter_report import letter_json
-from tallyweir.sinks.postgres.audit import read_letter
+from tallyweir.sinks.faultpoints import FaultPoint
+from tallyweir.sinks.postgres.audit import explain, narrate, read_letter
 from tallyweir.sinks.postgres.server.connection import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -191,3 +194,53 @@ def test_rules_conditions_and_windows_read_the_same_values(
         reason for _, _, reason, _ in world.fetch(_DEAD)
     ]
     world.assert_verified()
+
+
+_PLAIN = """
+    pipeline: readings
+    source:
+      topic: {topic}
+      format: json
+      fields: {{meter: text not null, kw: double precision}}
+      event_id: position
+      event_time: kafka_timestamp
+      watermark_delay: 1 hour
+    outputs:
+      - append: {{table: meters}}
+      - window:
+          table: hourly
+          fixed: 1 hour
+          by: [meter]
+          aggregate: {{n: count(*)}}
+"""
+
+
+def test_a_topic_without_ids_and_times_counts_each_record_once(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Equal records are several; a driver that is killed changes nothing."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world.write_pipeline(_PLAIN)
+    world.topic.send(_sent(*[{"meter": "m", "kw": 1.5}] * 7, b"[]"))
+    point = FaultPoint.DECISION_COMMITTED.value
+    with world.driver(fault=f"after:{point}:1:SIGKILL") as driver:
+        assert driver.wait() == -signal.SIGKILL, driver.text
+    world.topic.send(_sent({"meter": "m", "kw": None}))
+    world.run_to_the_end()
+
+    assert 8 == world.value("SELECT count(*) FROM meters")
+    assert [("m", 8)] == world.fetch("SELECT meter, sum(n)::int FROM hourly GROUP BY 1")
+    assert 0 == world.value("SELECT count(*) FROM tallyweir.duplicate_event")
+    place = f"{world.topic.name}[0]@7"
+    assert [(place, "MALFORMED")] == world.fetch(
+        "SELECT event_id, reason FROM tallyweir.dead_letter"
+    )
+    world.assert_verified()
+    for offset, told in ((3, "was committed to meters"), (7, "became a dead letter")):
+        with connect(world.home_dsn, application_name="test") as home:
+            found = explain(home, "readings", f"{world.topic.name}[0]@{offset}", _probe)
+        assert told in " ".join(narrate(found, lambda _: None))
+
+
+def _probe(key: bytes, text: str) -> tuple[bytes, ...]:
+    return fingerprints_of(key, text, None)

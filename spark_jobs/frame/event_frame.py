@@ -26,11 +26,7 @@ from tallyweir.schemas.pipeline.checks.names import KAFKA_TOPIC, RESERVED_PREFIX
 from tallyweir.schemas.pipeline.checks.problems import raise_if_any
 from tallyweir.schemas.pipeline.columns import check_columns
 from tallyweir.schemas.pipeline.definition import Pipeline, Transform
-from tallyweir.schemas.pipeline.events.source import (
-    KAFKA_TIMESTAMP,
-    HeaderId,
-    PositionId,
-)
+from tallyweir.schemas.pipeline.events.source import KAFKA_TIMESTAMP, HeaderId
 from tallyweir.schemas.pipeline.expressions.expressions import inspect_expression
 from tallyweir.schemas.pipeline.outputs.aggregate import AggregateFunction
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
@@ -200,7 +196,7 @@ class EventFrameRecipe:
             F.col("timestamp").alias(TIMESTAMP),
             F.col("key").alias(KEY),
             F.col("value").alias(VALUE),
-            *self._ids(),
+            *self._header_ids(),
         ]
 
     def _computed(self, columns: Sequence[str], read: Collection[str]) -> list[str]:
@@ -316,15 +312,10 @@ class EventFrameRecipe:
         """Whether the pipeline reads a part of the event from its record's headers."""
         return isinstance(self.pipeline.source.event_id, HeaderId)
 
-    def _ids(self) -> list[Column]:
-        """Return the IDs that no field of the event holds."""
+    def _header_ids(self) -> list[Column]:
         identity = self.pipeline.source.event_id
-        if isinstance(identity, str):
+        if not isinstance(identity, HeaderId):
             return []
-        if isinstance(identity, PositionId):
-            # As ``parse_position`` reads it.
-            parts = "topic", F.lit("["), "partition", F.lit("]@"), "offset"
-            return [F.concat(*parts).alias(EVENT_ID)]
         columns = [_header(identity.header).alias(EVENT_ID)]
         if identity.header == "ce_id":
             columns.append(_header("ce_source").alias(ID_SOURCE))

@@ -18,6 +18,20 @@ from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 
 
+def position_ids(rows: pa.Table, places: SourcePlaces) -> pa.Array:
+    """Return the IDs of records without one: their positions, as ``orders[3]@1042``.
+
+    Args:
+        rows: The records, with ``PLACE`` and ``OFFSET`` in one chunk each.
+        places: The topics and partitions behind the place numbers.
+    """
+    numbers = np.asarray(rows.column(named.PLACE).chunk(0))
+    known, which = np.unique(numbers, return_inverse=True)
+    names = pa.array([f"{places.place(one)}@" for one in known.tolist()], pa.string())
+    offsets = rows.column(named.OFFSET).chunk(0).cast(pa.string())
+    return pc.binary_join_element_wise(names.take(pa.array(which)), offsets, "")
+
+
 def find_erased(
     events: ClassifiedEvents, tombstones: Tombstones, key: bytes, places: SourcePlaces
 ) -> BoolArray:

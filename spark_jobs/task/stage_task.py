@@ -43,6 +43,7 @@ from tallyweir.sinks.step_clock import StepClock
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
+from tallyweir.spark_jobs.task.event_ids import position_ids
 from tallyweir.spark_jobs.task.sampling import Sampling
 from tallyweir.spark_jobs.task.staged_rows import StagedRows
 from tallyweir.spark_jobs.task.task_measures import (
@@ -208,6 +209,9 @@ class StageTask:
             table = table.append_column(named.CANONICAL, decoded.canonical)
         for alias, field in self.aliases.items():
             table = table.append_column(alias, table.column(field))
+        if named.EVENT_ID not in table.column_names:
+            ids = position_ids(table, self.places)
+            table = table.append_column(named.EVENT_ID, ids)
         return table, decoded.is_event
 
     def _decide(
