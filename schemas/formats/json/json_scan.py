@@ -1,0 +1,280 @@
+"""The bytes of many documents at once, and a cursor that moves through all of them.
+
+A slice of a batch is copied into one array of bytes. ``Scan`` finds its quotation marks
+that are not escaped; from then on, a text ends where the next mark is. ``Cursor`` holds
+a place for each row that is still proven: a row whose bytes are not what was expected
+is dropped, and read by ``json_rows`` instead. So nothing here decides that a payload is
+no event.
+
+A row that is cut off runs on into the next one. It is dropped at the end, because it
+does not stop where its payload does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+BoolArray = npt.NDArray[np.bool_]
+ByteArray = npt.NDArray[np.uint8]
+WordArray = npt.NDArray[np.uint64]
+I64Array = npt.NDArray[np.int64]
+
+QUOTE, BACKSLASH, COLON, COMMA = 0x22, 0x5C, 0x3A, 0x2C
+OPEN, CLOSE, DOT, MINUS, ZERO = 0x7B, 0x7D, 0x2E, 0x2D, 0x30
+_SPACE = 0x20
+_ASCII_MAX = 0x7F
+_PADDING = 64
+#: The number of rows that are searched together for invalid UTF-8.
+_SEARCHED_ROWS = 64
+#: Behind the last quotation mark; more than any place.
+_NO_QUOTE = 1 << 30
+
+_IS_SPACE = np.zeros(256, dtype=np.bool_)
+_IS_SPACE[list(b" \t\n\r")] = True
+
+_ZEROS = np.uint64(0x3030303030303030)
+_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
+_HIGH_BITS = np.uint64(0x8080808080808080)
+#: Added to a byte below 128, it sets the high bit of those above nine.
+_ABOVE_NINE = np.uint64(0x7676767676767676)
+_WORD_BYTES = 8
+#: Every number of this many digits fits into 64 bits.
+DIGITS_MAX = 18
+#: The powers of ten that fit into 64 bits.
+POWERS = np.array([10**n for n in range(DIGITS_MAX + 1)], dtype=np.int64)
+
+
+class Scan:
+    """The bytes of a slice, with zeros behind them.
+
+    Attributes:
+        data: The bytes.
+        starts: Where each row's payload begins.
+        ends: Where each row's payload ends.
+        quotes: The places of the quotation marks that are not escaped.
+        is_doubtful: Rows that are not UTF-8, or have a control character in a text.
+    """
+
+    def __init__(self, data: ByteArray, starts: I64Array, ends: I64Array) -> None:
+        """Copy and scan the bytes.
+
+        Args:
+            data: The payloads, one after the other.
+            starts: As the attribute of this name, like ``ends``.
+            ends: Not before its start, and not after the next one.
+        """
+        self.size = data.size
+        self.data = np.zeros(data.size + _PADDING, np.uint8)
+        self.data[: data.size] = data
+        self.starts, self.ends = starts, ends
+        self._words: WordArray = np.ndarray(
+            (data.size + _PADDING - _WORD_BYTES + 1,),
+            "<u8",
+            buffer=self.data.data,
+            strides=(1,),
+        )
+        self._escapes = np.flatnonzero(self.data == BACKSLASH)
+        self.quotes = self._find_quotes()
+        self.is_doubtful = self._find_bad_texts()
+        self._flag_controls()
+
+    def words_at(self, places: I64Array) -> WordArray:
+        """Return the eight bytes from each place on, the first byte lowest.
+
+        Beyond the padding, they are zeros.
+        """
+        # Indexing copies what it takes; ``take`` would first copy all words.
+        last = self._words.size - 1
+        if places.size and places.max() > last:
+            places = np.minimum(places, last)
+        return self._words[places]
+
+    def bytes_at(self, places: I64Array) -> ByteArray:
+        """Return the byte at each place."""
+        found: ByteArray = self.data.take(places, mode="clip")
+        return found
+
+    def has_escapes(self, starts: I64Array, stops: I64Array) -> BoolArray | None:
+        """Tell which spans have a backslash; None if none has."""
+        if not self._escapes.size:
+            return None
+        found = self._escapes.searchsorted(starts) < self._escapes.searchsorted(stops)
+        return found if found.any() else None
+
+    def text_at(self, start: int, stop: int) -> str:
+        """Return the characters of a row that is UTF-8."""
+        return self.data[start:stop].tobytes().decode()
+
+    def _find_quotes(self) -> I64Array:
+        is_quote = self.data == QUOTE
+        if self._escapes.size:
+            # A run of backslashes escapes what follows it if their number is odd.
+            ends_run = np.diff(self._escapes, append=_NO_QUOTE) != 1
+            last = np.flatnonzero(ends_run)
+            lengths = np.diff(last, prepend=-1)
+            is_quote[self._escapes[last[lengths % 2 == 1]] + 1] = False
+        found = np.full(np.count_nonzero(is_quote) + 2, _NO_QUOTE)
+        found[:-2] = np.flatnonzero(is_quote)
+        return found
+
+    def _find_bad_texts(self) -> BoolArray:
+        rows = self.starts.size
+        bad = np.zeros(rows, np.bool_)
+        if self.data.max() <= _ASCII_MAX or _is_utf8(self.data[: self.size]):
+            # No sequence of bytes crosses from one row to the next: each row begins
+            # with a byte that can begin a character, or is dropped.
+            return bad
+        for first in range(0, rows, _SEARCHED_ROWS):
+            last = min(first + _SEARCHED_ROWS, rows)
+            part = self.data[self.starts[first] : self.ends[last - 1]]
+            if _is_utf8(part):
+                continue
+            for row in range(first, last):
+                bad[row] = not _is_utf8(self.data[self.starts[row] : self.ends[row]])
+        return bad
+
+    def _flag_controls(self) -> None:
+        if not self.size or self.data[: self.size].min() >= _SPACE:
+            return
+        controls = np.flatnonzero(self.data[: self.size] < _SPACE)
+        rows = self.starts.searchsorted(controls, "right") - 1
+        before = self.quotes.searchsorted(self.starts[rows])
+        inside = (self.quotes.searchsorted(controls) - before) % 2 == 1
+        self.is_doubtful[rows[inside]] = True
+
+
+@dataclass(slots=True)
+class Cursor:
+    """A place in each of some rows.
+
+    Attributes:
+        scan: The bytes.
+        rows: The rows, in any order.
+        at: The place of each.
+        quote: The index of the next quotation mark from there on.
+    """
+
+    scan: Scan
+    rows: I64Array
+    at: I64Array
+    quote: I64Array
+
+    def keep(self, kept: BoolArray) -> Cursor:
+        """Return a cursor of some of the rows; the cursor itself if of all."""
+        if kept.all():
+            return self
+        return Cursor(self.scan, self.rows[kept], self.at[kept], self.quote[kept])
+
+    def bytes(self) -> ByteArray:
+        """Return the byte at each place."""
+        return self.scan.bytes_at(self.at)
+
+    def skip_spaces(self) -> ByteArray:
+        """Move behind spaces; return the byte at each place then."""
+        found = self.bytes()
+        while found.size and found.min() <= _SPACE:
+            is_space = _IS_SPACE[found]
+            if not is_space.any():
+                break
+            self.at = self.at + is_space
+            found = self.bytes()
+        return found
+
+    def skip_spaces_before_end(self) -> None:
+        """Move behind spaces, but not into the next payload."""
+        ends = self.scan.ends[self.rows]
+        while (is_space := _IS_SPACE[self.bytes()] & (self.at < ends)).any():
+            self.at = self.at + is_space
+
+    def text(self) -> tuple[Cursor, I64Array, I64Array]:
+        """Read a text or a name, and drop rows that have none.
+
+        Returns:
+            The rows that have one, and where the characters between its quotation
+            marks lie.
+        """
+        opening = self.scan.quotes[self.quote]
+        closing = self.scan.quotes[self.quote + 1]
+        is_text = (opening == self.at) & (closing < self.scan.ends[self.rows])
+        kept = self.keep(is_text)
+        if kept is not self:
+            opening, closing = opening[is_text], closing[is_text]
+        read = Cursor(self.scan, kept.rows, closing + 1, kept.quote + 2)
+        return read, opening + 1, closing
+
+    def moved(self, at: I64Array) -> Cursor:
+        """Return a cursor of the same rows, which met no quotation mark on the way."""
+        return Cursor(self.scan, self.rows, at, self.quote)
+
+
+def join(parts: list[Cursor]) -> Cursor:
+    """Return a cursor of the rows of one or more cursors."""
+    if len(parts) == 1:
+        return parts[0]
+    return Cursor(
+        parts[0].scan,
+        np.concatenate([one.rows for one in parts]),
+        np.concatenate([one.at for one in parts]),
+        np.concatenate([one.quote for one in parts]),
+    )
+
+
+def read_digits(scan: Scan, at: I64Array) -> tuple[I64Array, I64Array]:
+    """Read the digits at each place.
+
+    Returns:
+        Their value and their number. Of more than ``DIGITS_MAX`` digits, the value is
+        any, and the number at least ``DIGITS_MAX + 1``.
+    """
+    value, counts = _read_word(scan, at)
+    for _ in range(2):
+        full = np.flatnonzero(counts % _WORD_BYTES == 0)
+        full = full[counts[full] > 0]
+        if not full.size:
+            break
+        more, more_counts = _read_word(scan, at[full] + counts[full])
+        value[full] = value[full] * POWERS[more_counts] + more
+        counts[full] += more_counts
+    return value, counts
+
+
+def _read_word(scan: Scan, at: I64Array) -> tuple[I64Array, I64Array]:
+    word = scan.words_at(at) ^ _ZEROS
+    above = (((word & _LOW_BITS) + _ABOVE_NINE) | word) & _HIGH_BITS
+    count = np.bitwise_count((above - np.uint64(1)) & ~above) >> 3
+    shift = ((_WORD_BYTES - count) * 8).astype(np.uint64)
+    word <<= np.minimum(shift, np.uint64(56))
+    word[count == 0] = 0
+    return _fold(word).view(np.int64), count.astype(np.int64)
+
+
+def _fold(word: WordArray) -> WordArray:
+    """Join eight digits, the first in the lowest byte, to a number."""
+    word = (word * np.uint64(10) + (word >> np.uint64(8))) & np.uint64(
+        0x00FF00FF00FF00FF
+    )
+    word = (word * np.uint64(100) + (word >> np.uint64(16))) & np.uint64(
+        0x0000FFFF0000FFFF
+    )
+    joined: WordArray = (
+        word * np.uint64(10_000) + (word >> np.uint64(32))
+    ) & np.uint64(0xFFFFFFFF)
+    return joined
+
+
+def _is_utf8(data: ByteArray) -> bool:
+    offsets = np.array([0, data.size], dtype=np.int64)
+    text = pa.Array.from_buffers(
+        pa.large_string(),
+        1,
+        [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))],
+    )
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
