@@ -71,6 +71,17 @@ class Assembly:
             pa.binary(), rows, [None, pa.py_buffer(ends), taken.buffers()[2]]
         )
 
+    def close(self) -> None:
+        """Join literals that follow each other, before the side is read."""
+        merged: list[Member | _Choice] = []
+        for step in self._steps:
+            last = merged[-1] if merged else None
+            if isinstance(step, int) and isinstance(last, int):
+                merged[-1] = self._literals.pair(last, step)
+            else:
+                merged.append(step)
+        self._steps = merged
+
     def _is_shown(self, node: ObjectMember, name: str, member: Member) -> BoolArray:
         shown = member.is_present[self._rows]
         if not self._only_unnamed or not node.is_named(name):

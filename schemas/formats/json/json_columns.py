@@ -52,6 +52,8 @@ def decode_slice(
     canonical.add(root)
     rest = Assembly(side, rows, only_unnamed=True)
     has_rest = rest.add(root) if codec.rest in types else None
+    canonical.close()
+    rest.close()
     data, size = joined_bytes(scan, side)
     columns = {
         member.leaf.field.column: _column(member, rows, kind, data, size)

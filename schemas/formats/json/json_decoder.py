@@ -23,8 +23,9 @@ from tallyweir.schemas.formats.json.json_scan import I64Array, Scan
 if TYPE_CHECKING:
     from tallyweir.schemas.event_contracts import EventContracts
 
-#: The most rows and bytes of a slice: its arrays stay in the cache.
-SLICE_ROWS = 8_192
+#: The most rows and bytes of a slice: its arrays stay in the cache. Spark's Arrow
+#: batches of 10,000 rows are one.
+SLICE_ROWS = 10_240
 SLICE_BYTES = 1 << 24
 #: Fewer rows are read one at a time.
 FEW_ROWS = 16

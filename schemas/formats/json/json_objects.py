@@ -157,16 +157,21 @@ class Literals:
 
     def __init__(self, side: Side) -> None:
         self._side = side
-        self._places: dict[bytes, int] = {}
+        self._places: dict[str, int] = {}
+        self._texts: list[str] = []
         self.spans: list[tuple[int, int]] = []
 
     def place(self, text: str) -> int:
         """Return the index of a literal."""
-        raw = text.encode()
-        if raw not in self._places:
-            self._places[raw] = len(self.spans)
-            self.spans.append(self._side.add(raw))
-        return self._places[raw]
+        if text not in self._places:
+            self._places[text] = len(self.spans)
+            self._texts.append(text)
+            self.spans.append(self._side.add(text.encode()))
+        return self._places[text]
+
+    def pair(self, one: int, other: int) -> int:
+        """Return the index of two literals joined."""
+        return self.place(self._texts[one] + self._texts[other])
 
     def name(self, before: str, name: str) -> int:
         """Return the index of a member's name with its colon."""

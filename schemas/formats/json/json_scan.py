@@ -30,8 +30,8 @@ _ASCII_MAX = 0x7F
 _PADDING = 64
 #: The number of rows that are searched together for invalid UTF-8.
 _SEARCHED_ROWS = 64
-#: Behind the last quotation mark; more than any place.
-_NO_QUOTE = 1 << 30
+_NO_PLACES = np.zeros(0, dtype=np.int64)
+_ONE_PLACE = np.zeros(1, dtype=np.int64)
 
 _IS_SPACE = np.zeros(256, dtype=np.bool_)
 _IS_SPACE[list(b" \t\n\r")] = True
@@ -77,7 +77,8 @@ class Scan:
             buffer=self.data.data,
             strides=(1,),
         )
-        self._escapes = np.flatnonzero(self.data == BACKSLASH)
+        is_escape = self.data == BACKSLASH
+        self._escapes = np.flatnonzero(is_escape) if is_escape.any() else _NO_PLACES
         self.quotes = self._find_quotes()
         self.is_doubtful = self._find_bad_texts()
         self._flag_controls()
@@ -113,13 +114,11 @@ class Scan:
         is_quote = self.data == QUOTE
         if self._escapes.size:
             # A run of backslashes escapes what follows it if their number is odd.
-            ends_run = np.diff(self._escapes, append=_NO_QUOTE) != 1
+            ends_run = np.diff(self._escapes, append=self.data.size + 1) != 1
             last = np.flatnonzero(ends_run)
             lengths = np.diff(last, prepend=-1)
             is_quote[self._escapes[last[lengths % 2 == 1]] + 1] = False
-        found = np.full(np.count_nonzero(is_quote) + 2, _NO_QUOTE)
-        found[:-2] = np.flatnonzero(is_quote)
-        return found
+        return np.flatnonzero(is_quote)
 
     def _find_bad_texts(self) -> BoolArray:
         rows = self.starts.size
@@ -197,9 +196,12 @@ class Cursor:
             The rows that have one, and where the characters between its quotation
             marks lie.
         """
-        opening = self.scan.quotes[self.quote]
-        closing = self.scan.quotes[self.quote + 1]
-        is_text = (opening == self.at) & (closing < self.scan.ends[self.rows])
+        quotes = self.scan.quotes if self.scan.quotes.size else _ONE_PLACE
+        # Behind the last mark, both are that mark: no text.
+        opening = quotes.take(self.quote, mode="clip")
+        closing = quotes.take(self.quote + 1, mode="clip")
+        is_text = (opening == self.at) & (closing > opening)
+        is_text &= closing < self.scan.ends[self.rows]
         kept = self.keep(is_text)
         if kept is not self:
             opening, closing = opening[is_text], closing[is_text]
