@@ -232,7 +232,7 @@ def test_a_topic_without_ids_and_times_counts_each_record_once(
     assert [("m", 8)] == world.fetch("SELECT meter, sum(n)::int FROM hourly GROUP BY 1")
     assert 0 == world.value("SELECT count(*) FROM tallyweir.duplicate_event")
     place = f"{world.topic.name}[0]@7"
-    assert [(place, "MALFORMED")] == world.fetch(
+    assert [(place, "WRONG_TYPE")] == world.fetch(
         "SELECT event_id, reason FROM tallyweir.dead_letter"
     )
     world.assert_verified()
