@@ -150,6 +150,9 @@ def test_documents_become_rows_and_each_wrong_one_a_dead_letter_with_its_place(
     assert (types["tags"], types["rest"]) == ("jsonb", "jsonb")
     assert 1 == world.value("SELECT count(*) FROM tallyweir.duplicate_event")
     dead = world.fetch(_DEAD)
+    assert "o004" == world.value(
+        "SELECT event_id FROM tallyweir.dead_letter WHERE kafka_offset = 6"
+    )
     assert _DEATHS == [(offset, reason) for _, offset, reason, _ in dead], dead
     told = {offset: detail for _, offset, _, detail in dead}
     assert "amount" in told[5]

@@ -62,7 +62,11 @@ EVENT_ID_BYTES_MAX = 256
 EARLIEST_EVENT_TIME_US = int(dt.datetime(1000, 1, 1, tzinfo=dt.UTC).timestamp()) * 10**6
 
 #: Reasons why a payload is not an event although its first fields may be readable.
-_BEGUN = frozenset({ReasonCode.MALFORMED, ReasonCode.TRAILING_BYTES})
+_BEGUN = frozenset(ReasonCode) - {
+    ReasonCode.EMPTY_PAYLOAD,
+    ReasonCode.BAD_MAGIC,
+    ReasonCode.UNKNOWN_SCHEMA,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

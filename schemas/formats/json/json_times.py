@@ -72,7 +72,7 @@ def read_moment(
     """
     found = _MOMENT.fullmatch(text)
     if found is None:
-        raise UnreadableTimeError("expected a time of ISO 8601, with Z or an offset")
+        raise UnreadableTimeError("expected a date and a time with Z or an offset")
     fraction = _micros_of(found[7] or "", is_truncated=is_truncated)
     try:
         parts = [int(part or 0) for part in found.groups()[:6]]
