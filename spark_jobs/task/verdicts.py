@@ -570,6 +570,7 @@ def _stored_columns(table: pa.Table) -> pa.Table:
     internal = {
         named.KEY,
         named.VALUE,
+        named.CANONICAL,
         named.ORIGINAL,
         named.MISFIT,
         named.BROKEN_RULE,

@@ -154,7 +154,8 @@ class Source:
                 why="Values of topics are read in the formats that are known.",
                 fix=f"Write {' or '.join(_FORMATS)}.",
             )
-        elif self.format == JSON or self.fields or self.unknown != UNKNOWN:
+            return
+        if self.format == JSON or self.fields or self.unknown != UNKNOWN:
             yield from self._find_field_problems()
             return
         if self.schema is None:
