@@ -23,10 +23,8 @@ from tallyweir.sinks.protocol.errors import FatalError
 
 if TYPE_CHECKING:
     from tallyweir.services.dev.chaos.chaos_report import ChaosReport
-    from tallyweir.services.dev.chaos.templates.results import (
-        TemplateOptions,
-        TemplateReport,
-    )
+    from tallyweir.services.dev.chaos.plan import ChaosOptions
+    from tallyweir.services.dev.chaos.templates.results import TemplateReport
 
 
 _DATABASES_MAX = 8
@@ -161,10 +159,8 @@ def chaos_templates(  # noqa: PLR0913, PLR0917 (the options of a command)
     be equal. Exit code 0 only when they are, for every template.
     """
     from tallyweir.services.dev.chaos.chaos_report import read_git_commit
-    from tallyweir.services.dev.chaos.templates.results import (
-        TemplateOptions,
-        as_markdown,
-    )
+    from tallyweir.services.dev.chaos.plan import ChaosOptions
+    from tallyweir.services.dev.chaos.templates.results import as_markdown
 
     began = time.monotonic()
 
@@ -172,7 +168,7 @@ def chaos_templates(  # noqa: PLR0913, PLR0917 (the options of a command)
         note(f"{time.monotonic() - began:7.1f} s  {text}")
 
     end_once_on_signals()
-    options = TemplateOptions(kills=kills, events=events, seed=seed)
+    options = ChaosOptions(kills=kills, events=events, seed=seed, databases=1)
     git = read_git_commit()
     tell(f"seed {seed}, git {git}")
     reports = _run(names, options, tell, keep=keep)
@@ -195,7 +191,7 @@ def chaos_templates(  # noqa: PLR0913, PLR0917 (the options of a command)
 
 def _run(
     names: list[str] | None,
-    options: TemplateOptions,
+    options: ChaosOptions,
     tell: Callable[[str], None],
     *,
     keep: bool,

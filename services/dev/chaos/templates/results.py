@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
+from tallyweir.services.dev.chaos.plan import ChaosOptions
 from tallyweir.sinks.postgres.server.columns import table_identifier
 from tallyweir.sinks.postgres.server.statements import load_statements
 
@@ -112,21 +113,6 @@ def _are_close(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateOptions:
-    """The user's options of the trials.
-
-    Attributes:
-        kills: Number of kills for each template.
-        events: Number of different valid events for each template.
-        seed: Decides events and kills.
-    """
-
-    kills: int
-    events: int
-    seed: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateReport:
     """A finished trial of one template.
 
@@ -176,7 +162,7 @@ class TemplateReport:
 
 def as_markdown(
     reports: Sequence[TemplateReport],
-    options: TemplateOptions,
+    options: ChaosOptions,
     *,
     git: str,
     today: dt.date,

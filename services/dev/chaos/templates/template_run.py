@@ -21,9 +21,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from tallyweir.schemas.contract import load_contract
+from tallyweir.services.dev.chaos.plan import ChaosOptions
 from tallyweir.services.dev.chaos.supervisor import PATIENCE_S, Supervisor
 from tallyweir.services.dev.chaos.templates.results import (
-    TemplateOptions,
     TemplateReport,
     compare_results,
     read_results,
@@ -222,7 +222,7 @@ class _Topic:
 
 
 def kill_template(
-    name: str, options: TemplateOptions, world: TemplateWorld, tell: Tell
+    name: str, options: ChaosOptions, world: TemplateWorld, tell: Tell
 ) -> TemplateReport:
     """Run a template twice over one topic, kill one run's drivers, and compare.
 
@@ -276,7 +276,7 @@ class _Killer:
         self,
         run: TemplateRun,
         supervisor: Supervisor,
-        options: TemplateOptions,
+        options: ChaosOptions,
         messages: int,
         tell: Tell,
     ) -> None:
@@ -355,7 +355,7 @@ def _count(run: TemplateRun, statement: str) -> int:
 
 def _judge(  # noqa: PLR0913 (keyword-only but for the runs)
     name: str,
-    options: TemplateOptions,
+    options: ChaosOptions,
     topic: _Topic,
     undisturbed: TemplateRun,
     killed: TemplateRun,
