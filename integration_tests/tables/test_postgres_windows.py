@@ -390,7 +390,7 @@ def test_a_deviation_of_extreme_values_is_published(
     if expected is None:
         assert found is None
     else:
-        assert pytest.approx(expected, nan_ok=True) == found
+        assert pytest.approx(expected, rel=1e-6, abs=0, nan_ok=True) == found
 
 
 def test_tasks_order_floating_point_as_postgres_does(home_dsn: str) -> None:
