@@ -8,7 +8,7 @@ acts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
@@ -27,14 +27,14 @@ from tallyweir.services.monitor.guard import Guard
 from tallyweir.services.monitor.guarded_paths import GuardedPaths
 from tallyweir.services.monitor.home_reader import HomeReader
 from tallyweir.services.monitor.look_metrics import LookMetrics
-from tallyweir.services.monitor.quoting_paths import QuotingPaths
+from tallyweir.services.monitor.quoting_paths import add_quoting_paths
 from tallyweir.services.monitor.read_room import (
     WATCHERS_MAX,
     ReadRoom,
     Seats,
     busy_answer,
 )
-from tallyweir.services.monitor.steering_paths import SteeringPaths
+from tallyweir.services.monitor.steering_paths import add_steering_paths
 from tallyweir.services.monitor.watcher import Look, Watcher, trouble_json
 from tallyweir.services.operate.pipeline_json import bottleneck_json, gauges_json
 from tallyweir.sinks.postgres import audit
@@ -63,7 +63,6 @@ _BATCHES_MAX = 10_000
 _PAGE_ROWS_MAX = 500
 _SLOTS_MAX = 1_000
 _SLOT_MAX_S = 86_400
-_JSON = "application/json"
 _NOT_FOUND = {
     *("PIPELINE_UNKNOWN", "PIPELINE_DISCARDED"),
     *("FLAME_GRAPH_UNKNOWN", "LETTER_UNKNOWN"),
@@ -114,11 +113,11 @@ class MonitorApplication:
             guard=guard,
             contracts=contracts,
         ).add_to(self.pages)
-        QuotingPaths(self._home, guard).add_to(self.pages)
-        SteeringPaths(self._home, bootstrap, guard).add_to(self.pages)
+        add_quoting_paths(self.pages, self._home, guard)
+        add_steering_paths(self.pages, self._home, bootstrap, guard)
         self._metrics.add_to(self.pages)
-        ProfilePaths(self._home).add_to(self.pages)
-        ChartPaths(self._home).add_to(self.pages)
+        _add_profiles(self.pages, self._home)
+        _add_charts(self.pages, self._home)
         self.pages.get("/")(lambda: FileResponse(PAGE / "index.html"))
         self.pages.mount("/page", StaticFiles(directory=PAGE), name="page")
 
@@ -149,13 +148,15 @@ class MonitorApplication:
         def graph(
             name: str, newest: Annotated[int, Query(ge=1, le=_BATCHES_MAX)] = 100
         ) -> Response:
-            return self._read(lambda c: audit.read_job_graph(c, name, newest=newest))
+            return self._home.answer(
+                lambda c: audit.read_job_graph(c, name, newest=newest)
+            )
 
         @self.pages.get("/api/pipelines/{name}/bottleneck")
         def bottleneck(
             name: str, lag: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None
         ) -> Response:
-            return self._read(lambda c: _bottleneck_of(c, name, lag))
+            return self._home.answer(lambda c: _bottleneck_of(c, name, lag))
 
         @self.pages.get("/api/pipelines/{name}/batches")
         def batches(
@@ -163,7 +164,7 @@ class MonitorApplication:
             before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
             limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 50,
         ) -> Response:
-            return self._read(
+            return self._home.answer(
                 lambda c: audit.read_batches(c, name, before=before, limit=limit)
             )
 
@@ -173,7 +174,7 @@ class MonitorApplication:
             slot_s: Annotated[int, Query(ge=1, le=_SLOT_MAX_S)] = 10,
             slots: Annotated[int, Query(ge=1, le=_SLOTS_MAX)] = 180,
         ) -> Response:
-            return self._read(
+            return self._home.answer(
                 lambda c: audit.read_history(c, name, slot_s=slot_s, slots=slots)
             )
 
@@ -181,7 +182,7 @@ class MonitorApplication:
         def tables(
             name: str, newest: Annotated[int, Query(ge=1, le=_BATCHES_MAX)] = 1_000
         ) -> Response:
-            return self._read(
+            return self._home.answer(
                 lambda c: audit.read_output_tables(c, name, newest=newest)
             )
 
@@ -193,9 +194,6 @@ class MonitorApplication:
             # A path that is stricter sets its own header.
             response.headers.setdefault(name, value)
         return response
-
-    def _read(self, reading: Callable[[Connection[TupleRow]], object]) -> Response:
-        return Response(to_json(self._home.read(reading)), media_type=_JSON)
 
 
 class _Watching(StreamingResponse):
@@ -246,64 +244,37 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     return JSONResponse(trouble_json(error), status_code=status)
 
 
-class ChartPaths:
-    """Answers requests for charts.
+def _add_charts(pages: FastAPI, home: HomeReader) -> None:
+    @pages.get("/api/pipelines/{name}/charts")
+    def charts(
+        name: str,
+        slot_s: Annotated[int, Query(ge=1, le=_SLOT_MAX_S)] = 10,
+        slots: Annotated[int, Query(ge=1, le=_SLOTS_MAX)] = 180,
+    ) -> Response:
+        def read(connection: Connection[TupleRow]) -> dict[str, object]:
+            return {
+                "slots": audit.read_charts(
+                    connection, name, slot_s=slot_s, slots=slots
+                ),
+                "gauges": [
+                    gauges_json(one)
+                    for one in read_gauges(connection, name, seconds=slot_s * slots)
+                ],
+            }
 
-    Args:
-        home: The home database.
-    """
-
-    def __init__(self, home: HomeReader) -> None:
-        self._home = home
-
-    def add_to(self, pages: FastAPI) -> None:
-        """Add the path to an application."""
-
-        @pages.get("/api/pipelines/{name}/charts")
-        def charts(
-            name: str,
-            slot_s: Annotated[int, Query(ge=1, le=_SLOT_MAX_S)] = 10,
-            slots: Annotated[int, Query(ge=1, le=_SLOTS_MAX)] = 180,
-        ) -> Response:
-            def read(connection: Connection[TupleRow]) -> dict[str, object]:
-                return {
-                    "slots": audit.read_charts(
-                        connection, name, slot_s=slot_s, slots=slots
-                    ),
-                    "gauges": [
-                        gauges_json(one)
-                        for one in read_gauges(connection, name, seconds=slot_s * slots)
-                    ],
-                }
-
-            return Response(
-                to_json(self._home.read(read)), media_type="application/json"
-            )
+        return home.answer(read)
 
 
 #: Nothing in a flame graph can run or load anything.
 _SANDBOX = {"content-security-policy": "default-src 'none'; sandbox"}
 
 
-class ProfilePaths:
-    """Answers requests for profiles.
+def _add_profiles(pages: FastAPI, home: HomeReader) -> None:
+    @pages.get("/api/pipelines/{name}/profiles")
+    def profiles(name: str) -> Response:
+        return home.answer(lambda c: list_profiles(c, name))
 
-    Args:
-        home: The home database.
-    """
-
-    def __init__(self, home: HomeReader) -> None:
-        self._home = home
-
-    def add_to(self, pages: FastAPI) -> None:
-        """Add the paths to an application."""
-
-        @pages.get("/api/pipelines/{name}/profiles")
-        def profiles(name: str) -> Response:
-            found = self._home.read(lambda c: list_profiles(c, name))
-            return Response(to_json(found), media_type="application/json")
-
-        @pages.get("/api/pipelines/{name}/profiles/{profile_id}.svg")
-        def flame_graph(name: str, profile_id: int) -> Response:
-            found = self._home.read(lambda c: read_flame_graph(c, name, profile_id))
-            return Response(found, media_type="image/svg+xml", headers=_SANDBOX)
+    @pages.get("/api/pipelines/{name}/profiles/{profile_id}.svg")
+    def flame_graph(name: str, profile_id: int) -> Response:
+        found = home.read(lambda c: read_flame_graph(c, name, profile_id))
+        return Response(found, media_type="image/svg+xml", headers=_SANDBOX)

@@ -18,13 +18,12 @@ from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import to_json
 
 from tallyweir.services.ingest.request import ClientGoneError, read_body
 from tallyweir.services.kafka.topic_log import read_positions
 from tallyweir.services.monitor.acts import ACTS, ActCall, ActKind, Arguments
 from tallyweir.services.monitor.guard import Guard
-from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.services.monitor.home_reader import HomeReader, json_answer
 from tallyweir.services.monitor.quoting_paths import NAME_MAX, explained
 from tallyweir.services.monitor.tokens import Role
 from tallyweir.services.operate.pipeline_json import samples_json
@@ -48,7 +47,6 @@ ACT_BYTES_MAX = 64 << 10
 #: Acts at work at once. Each has its own thread and connection, which reads cannot use.
 _ACTS_AT_WORK_MAX = 8
 
-_JSON = "application/json"
 _Partition = Annotated[int, InPath(ge=0, le=2**31 - 1)]
 _Offset = Annotated[int, InPath(ge=0, le=2**63 - 1)]
 
@@ -99,8 +97,8 @@ class GuardedPaths:
         def access(request: Request) -> Response:
             token = self._guard.viewer(request)
             if token is None:
-                return _answer({"name": None, "has_tokens": self._guard.has_tokens})
-            return _answer(
+                return json_answer({"name": None, "has_tokens": self._guard.has_tokens})
+            return json_answer(
                 {
                     "name": token.name,
                     "role": token.role.value,
@@ -123,14 +121,14 @@ class GuardedPaths:
             token = self._guard.require(request, Role.VIEWER)
             self._log.info("payload shown", pipeline=name, by=token.name)
             place = RecordPosition(topic=topic, partition=partition, offset=offset)
-            return _answer(self._letter(name, place))
+            return json_answer(self._letter(name, place))
 
         @pages.get("/api/pipelines/{name}/samples")
         def samples(request: Request, name: str) -> Response:
             token = self._guard.require(request, Role.VIEWER)
             self._log.info("samples shown", pipeline=name, by=token.name)
             found = self._home.read(lambda c: audit.read_samples(c, name))
-            return _answer(samples_json(name, found))
+            return json_answer(samples_json(name, found))
 
         @pages.get("/api/pipelines/{name}/copies")
         def copies(
@@ -140,7 +138,7 @@ class GuardedPaths:
         ) -> Response:
             token = self._guard.require(request, Role.VIEWER)
             self._log.info("payloads shown", pipeline=name, by=token.name)
-            return _answer(self._copies(name, event_id))
+            return json_answer(self._copies(name, event_id))
 
     def _add_acts(self, pages: FastAPI) -> None:
         @pages.post("/api/pipelines/{name}/acts/{act}")
@@ -174,7 +172,7 @@ class GuardedPaths:
             told = await to_thread.run_sync(
                 self._do, found, name, asked, token.name, limiter=self._acting
             )
-            return _answer({"told": told})
+            return json_answer({"told": told})
 
     def _letter(self, pipeline: str, place: RecordPosition) -> dict[str, object]:
         letter = self._home.read(
@@ -239,10 +237,6 @@ async def _read_asked(request: Request) -> AskedAct:
         return AskedAct.model_validate_json(body)
     except ValidationError as error:
         raise RequestValidationError(error.errors(include_url=False)) from error
-
-
-def _answer(found: object) -> Response:
-    return Response(to_json(found), media_type=_JSON)
 
 
 async def _answer_refusal(_request: Request, error: Exception) -> JSONResponse:

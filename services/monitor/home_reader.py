@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from fastapi import Response
 from psycopg import Connection
 from psycopg.errors import QueryCanceled
 from psycopg.rows import TupleRow
+from pydantic_core import to_json
 
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.protocol.errors import RetryableError
@@ -87,6 +89,14 @@ class HomeReader:
         finally:
             self._free.release()
 
+    def answer(self, reading: Callable[[Connection[TupleRow]], object]) -> Response:
+        """Answer a request with the result of a read.
+
+        Raises:
+            TallyweirError: As ``read``.
+        """
+        return json_answer(self.read(reading))
+
     def close(self) -> None:
         """Close the kept connections."""
         while self._kept:
@@ -124,3 +134,8 @@ class HomeReader:
             fix="Wait if the home database is slow or another session holds a lock; "
             "otherwise run the command, which waits as long as needed.",
         )
+
+
+def json_answer(found: object) -> Response:
+    """Answer a request with JSON; dataclasses become objects."""
+    return Response(to_json(found), media_type="application/json")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -23,49 +22,85 @@ from tallyweir.sinks.postgres.audit import PipelineState
 #: After this long without a look, the numbers are too old to be of use.
 READY_S = 60.0
 
-_NUMBERS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
-    "lag_offsets": ("Offsets yet to read.", lambda one: one["lag"]),
+_Part = Mapping[str, Any]
+
+
+def _verified(one: _Part) -> float | None:
+    return one["receipt"] and float(one["receipt"]["is_verified"])
+
+
+def _verified_at(one: _Part) -> float | None:
+    return one["receipt"] and float(one["receipt"]["taken_at"].timestamp())
+
+
+def _fenced(one: _Part) -> float | None:
+    return one["driver"] and float(len(one["driver"]["fenced"]))
+
+
+#: Place and help text of each number, by the end of the metric's name. A place is a key
+#: of a pipeline in a look, the key of a part and a key in it, or a function.
+_NUMBERS: Mapping[str, tuple[str | Callable[[_Part], float | None], str]] = {
+    "lag_offsets": ("lag", "Offsets yet to read."),
     "held_back_offsets": (
+        "held_back",
         "Offsets behind an open transaction, which cannot be read yet.",
-        lambda one: one["held_back"],
     ),
-    "catch_up_seconds": (
-        "Lag by the last minute's rate.",
-        lambda one: one["catch_up_s"],
-    ),
+    "catch_up_seconds": ("catch_up_s", "Lag by the last minute's rate."),
     "freshness_seconds": (
+        "freshness_s",
         "By which the newest committed event time is behind the home's clock.",
-        lambda one: one["freshness_s"],
     ),
-    "since_commit_seconds": (
-        "Since the last batch was published.",
-        lambda one: one["since_commit_s"],
-    ),
+    "since_commit_seconds": ("since_commit_s", "Since the last batch was published."),
     "read_per_second": (
+        "events_per_second_minute",
         "Records read by the batches of the last minute, by 60.",
-        lambda one: one["events_per_second_minute"],
     ),
     "dead_letters_minute": (
+        "minute.dead",
         "Dead letters of the batches of the last minute.",
-        lambda one: one["minute"]["dead"],
     ),
-    "last_batch": ("Number of the last batch.", lambda one: one["last_sequence"]),
+    "last_batch": ("last_sequence", "Number of the last batch."),
     "batches_in_doubt": (
+        "in_doubt",
         "Batches that are decided and not committed in every database.",
-        lambda one: one["in_doubt"],
     ),
-    "verified": (
-        "1 if the last verify held, 0 if it did not.",
-        lambda one: one["receipt"] and float(one["receipt"]["is_verified"]),
+    "verified": (_verified, "1 if the last verify held, 0 if it did not."),
+    "verified_timestamp_seconds": (_verified_at, "When the last verify was noted."),
+    "fenced_drivers": (_fenced, "Older drivers that are still connected."),
+    "latency_p50_seconds": (
+        "committed.latency_p50_s",
+        "From Kafka to right before the COMMIT, of half of the last minute's events.",
     ),
-    "verified_timestamp_seconds": (
-        "When the last verify was noted.",
-        lambda one: one["receipt"] and _timestamp(one["receipt"]["taken_at"]),
+    "latency_p95_seconds": ("committed.latency_p95_s", "The same of 95 % of them."),
+    "latency_p99_seconds": ("committed.latency_p99_s", "The same of 99 % of them."),
+    "ids_looked_up_ratio": (
+        "committed.looked_up_share",
+        "Searches that no filter spared, by IDs asked for in the last minute.",
     ),
-    "fenced_drivers": (
-        "Older drivers that are still connected.",
-        lambda one: float(len(one["driver"]["fenced"])) if one["driver"] else None,
+    "ids_false_positive_ratio": (
+        "committed.false_positive_share",
+        "Those of them that found nothing, by the same IDs.",
     ),
+    "unread_seconds": (
+        "gauges.unread_s",
+        "Since Kafka had the oldest record that is not read.",
+    ),
+    "headroom_seconds": (
+        "gauges.headroom_s",
+        "Until Kafka deletes the first record that is not read.",
+    ),
+    "prepared_transactions": (
+        "gauges.prepared",
+        "Branches that are prepared on the home's server.",
+    ),
+    "prepared_oldest_seconds": ("gauges.prepared_s", "Age of the oldest of them."),
+    "in_doubt_oldest_seconds": (
+        "gauges.in_doubt_s",
+        "Since the oldest batch was decided that is not committed everywhere.",
+    ),
+    "state_bytes": ("gauges.state_bytes", "Size of windows and keyed state."),
+    "catalog_ids": ("gauges.catalog_ids", "IDs that are remembered."),
+    "catalog_bytes": ("gauges.catalog_bytes", "Size of the catalog of IDs."),
 }
 
 
@@ -93,12 +128,12 @@ class LookMetrics(Collector):
         look = self._look
         if look is None:
             return
-        for name, (help_text, read) in {**_NUMBERS, **GAUGE_NUMBERS}.items():
+        for name, (place, help_text) in _NUMBERS.items():
             family = GaugeMetricFamily(
                 f"tallyweir_pipeline_{name}", help_text, labels=["pipeline"]
             )
             for one in look.pipelines:
-                value = read(one)
+                value = _number(one, place)
                 if value is not None:
                     family.add_metric([str(one["pipeline"])], float(value))
             yield family
@@ -140,84 +175,11 @@ class LookMetrics(Collector):
             return Response("looks\n", status_code=status, media_type="text/plain")
 
 
-def _timestamp(moment: datetime) -> float:
-    return moment.timestamp()
-
-
-_Read = Callable[[Mapping[str, Any]], float | None]
-
-
-def _of(part: str, name: str) -> _Read:
-    """Return a reader of one number, for a pipeline that may not be gauged yet."""
-
-    def read(one: Mapping[str, Any]) -> float | None:
-        found = one.get(part)
-        value: float | None = None if found is None else found[name]
-        return value
-
-    return read
-
-
-def _gauged(name: str) -> _Read:
-    return _of("gauges", name)
-
-
-def _committed(name: str) -> _Read:
-    return _of("committed", name)
-
-
-#: Help text and reader of each gauge, by the end of the metric's name.
-GAUGE_NUMBERS: Mapping[str, tuple[str, _Read]] = {
-    "latency_p50_seconds": (
-        "From Kafka to right before the COMMIT, of half of the last minute's events.",
-        _committed("latency_p50_s"),
-    ),
-    "latency_p95_seconds": (
-        "The same of 95 % of them.",
-        _committed("latency_p95_s"),
-    ),
-    "latency_p99_seconds": (
-        "The same of 99 % of them.",
-        _committed("latency_p99_s"),
-    ),
-    "ids_looked_up_ratio": (
-        "Searches that no filter spared, by IDs asked for in the last minute.",
-        _committed("looked_up_share"),
-    ),
-    "ids_false_positive_ratio": (
-        "Those of them that found nothing, by the same IDs.",
-        _committed("false_positive_share"),
-    ),
-    "unread_seconds": (
-        "Since Kafka had the oldest record that is not read.",
-        _gauged("unread_s"),
-    ),
-    "headroom_seconds": (
-        "Until Kafka deletes the first record that is not read.",
-        _gauged("headroom_s"),
-    ),
-    "prepared_transactions": (
-        "Branches that are prepared on the home's server.",
-        _gauged("prepared"),
-    ),
-    "prepared_oldest_seconds": (
-        "Age of the oldest of them.",
-        _gauged("prepared_s"),
-    ),
-    "in_doubt_oldest_seconds": (
-        "Since the oldest batch was decided that is not committed everywhere.",
-        _gauged("in_doubt_s"),
-    ),
-    "state_bytes": (
-        "Size of windows and keyed state.",
-        _gauged("state_bytes"),
-    ),
-    "catalog_ids": (
-        "IDs that are remembered.",
-        _gauged("catalog_ids"),
-    ),
-    "catalog_bytes": (
-        "Size of the catalog of IDs.",
-        _gauged("catalog_bytes"),
-    ),
-}
+def _number(one: _Part, place: str | Callable[[_Part], float | None]) -> float | None:
+    """Return a number of a pipeline; None if it is unknown or not gauged yet."""
+    if callable(place):
+        return place(one)
+    part, _, key = place.rpartition(".")
+    found = one.get(part) if part else one
+    value: float | None = None if found is None else found[key]
+    return value

@@ -14,10 +14,9 @@ import structlog
 from fastapi import FastAPI, Query, Request, Response
 from psycopg import Connection
 from psycopg.rows import TupleRow
-from pydantic_core import to_json
 
 from tallyweir.services.monitor.guard import Guard
-from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.services.monitor.home_reader import HomeReader, json_answer
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
 from tallyweir.sinks.postgres import audit
 from tallyweir.sinks.postgres.audit.fate import Fate
@@ -28,95 +27,79 @@ _PAGE_ROWS_MAX = 500
 _CODE = "error_code"
 
 
-class QuotingPaths:
-    """Answers without quotes of records, unless the request has a token.
+def add_quoting_paths(pages: FastAPI, home: HomeReader, guard: Guard) -> None:
+    """Add paths that quote no record, unless the request has a token.
 
     Args:
+        pages: The application.
         home: The home database.
         guard: Decides which token may see records.
     """
+    _add_dead_letters(pages, home, guard)
 
-    def __init__(self, home: HomeReader, guard: Guard) -> None:
-        self._home = home
-        self._guard = guard
-        self._log = structlog.get_logger()
+    @pages.get("/api/pipelines/{name}/why")
+    def why(
+        request: Request,
+        name: str,
+        event_id: Annotated[str, Query(min_length=1, max_length=NAME_MAX)],
+    ) -> Response:
+        may_quote = _may_quote(guard, request, name)
+        return home.answer(
+            lambda c: told_without_payloads(c, name, event_id, with_details=may_quote)
+        )
 
-    def add_to(self, pages: FastAPI) -> None:
-        """Add the paths to an application."""
-        self._add_dead_letters(pages)
-
-        @pages.get("/api/pipelines/{name}/why")
-        def why(
-            request: Request,
-            name: str,
-            event_id: Annotated[str, Query(min_length=1, max_length=NAME_MAX)],
-        ) -> Response:
-            may_quote = self._may_quote(request, name)
-            return _answer(
-                self._home.read(
-                    lambda c: told_without_payloads(
-                        c, name, event_id, with_details=may_quote
-                    )
-                )
+    @pages.get("/api/pipelines/{name}/logs")
+    def logs(
+        request: Request,
+        name: str,
+        batch: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+        before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+        limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 100,
+    ) -> Response:
+        may_quote = _may_quote(guard, request, name)
+        lines = home.read(
+            lambda c: read_driver_log(
+                c, name, sequence=batch, before=before, limit=limit
             )
+        )
+        if not may_quote:
+            lines = [
+                replace(one, detail={k: v for k, v in one.detail.items() if k == _CODE})
+                for one in lines
+            ]
+        return json_answer(lines)
 
-        @pages.get("/api/pipelines/{name}/logs")
-        def logs(
-            request: Request,
-            name: str,
-            batch: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
-            before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
-            limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 100,
-        ) -> Response:
-            may_quote = self._may_quote(request, name)
-            lines = self._home.read(
-                lambda c: read_driver_log(
-                    c, name, sequence=batch, before=before, limit=limit
-                )
+
+def _add_dead_letters(pages: FastAPI, home: HomeReader, guard: Guard) -> None:
+    @pages.get("/api/pipelines/{name}/dead-letters")
+    def dead_letter_groups(request: Request, name: str) -> Response:
+        unsaid = {} if _may_quote(guard, request, name) else {"last_detail": None}
+        found = home.read(lambda c: audit.group_dead_letters(c, name))
+        return json_answer([{**asdict(one), **unsaid} for one in found])
+
+    @pages.get("/api/pipelines/{name}/dead-letters/{reason}")
+    def dead_letters(
+        request: Request,
+        name: str,
+        reason: str,
+        skipped: Annotated[int, Query(ge=0, le=2**31)] = 0,
+        limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 50,
+    ) -> Response:
+        unsaid = {} if _may_quote(guard, request, name) else {"detail": None}
+        found = home.read(
+            lambda c: audit.read_dead_letters(
+                c, name, reason, skipped=skipped, limit=limit
             )
-            if not may_quote:
-                lines = [
-                    replace(
-                        one,
-                        detail={k: v for k, v in one.detail.items() if k == _CODE},
-                    )
-                    for one in lines
-                ]
-            return _answer(lines)
-
-    def _add_dead_letters(self, pages: FastAPI) -> None:
-        @pages.get("/api/pipelines/{name}/dead-letters")
-        def dead_letter_groups(request: Request, name: str) -> Response:
-            unsaid = {} if self._may_quote(request, name) else {"last_detail": None}
-            found = self._home.read(lambda c: audit.group_dead_letters(c, name))
-            return _answer([{**asdict(one), **unsaid} for one in found])
-
-        @pages.get("/api/pipelines/{name}/dead-letters/{reason}")
-        def dead_letters(
-            request: Request,
-            name: str,
-            reason: str,
-            skipped: Annotated[int, Query(ge=0, le=2**31)] = 0,
-            limit: Annotated[int, Query(ge=1, le=_PAGE_ROWS_MAX)] = 50,
-        ) -> Response:
-            unsaid = {} if self._may_quote(request, name) else {"detail": None}
-            found = self._home.read(
-                lambda c: audit.read_dead_letters(
-                    c, name, reason, skipped=skipped, limit=limit
-                )
-            )
-            return _answer([{**asdict(one), **unsaid} for one in found])
-
-    def _may_quote(self, request: Request, pipeline: str) -> bool:
-        token = self._guard.viewer(request)
-        if token is None:
-            return False
-        self._log.info("details shown", pipeline=pipeline, by=token.name)
-        return True
+        )
+        return json_answer([{**asdict(one), **unsaid} for one in found])
 
 
-def _answer(found: object) -> Response:
-    return Response(to_json(found), media_type="application/json")
+def _may_quote(guard: Guard, request: Request, pipeline: str) -> bool:
+    token = guard.viewer(request)
+    if token is None:
+        return False
+    structlog.get_logger().info("details shown", pipeline=pipeline, by=token.name)
+    return True
 
 
 #: Most characters of an ID in a request.

@@ -10,14 +10,13 @@ from typing import Annotated
 from fastapi import FastAPI, Query, Request, Response
 from psycopg import Connection
 from psycopg.rows import TupleRow
-from pydantic_core import to_json
 
 from tallyweir.services.kafka.pipeline_offsets import (
     compare_offsets,
     read_stored_offsets,
 )
 from tallyweir.services.monitor.guard import Guard
-from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.services.monitor.home_reader import HomeReader, json_answer
 from tallyweir.services.monitor.tokens import Role
 from tallyweir.services.operate.steering.scaling_bounds import bounds_told
 from tallyweir.services.operate.steering.versions_json import planned_versions
@@ -25,58 +24,48 @@ from tallyweir.sinks.postgres import audit, steering
 
 _ACTS_MAX = 500
 _DECISIONS = 10
-_JSON = "application/json"
 
 
-class SteeringPaths:
-    """Answers requests of a pipeline's page of acts.
+def add_steering_paths(
+    pages: FastAPI, home: HomeReader, bootstrap: str, guard: Guard
+) -> None:
+    """Add the paths of a pipeline's page of acts.
 
     Args:
+        pages: The application.
         home: Reads the home database.
         bootstrap: Address of the broker.
         guard: Decides which token may see rows of results.
     """
 
-    def __init__(self, home: HomeReader, bootstrap: str, guard: Guard) -> None:
-        self._home = home
-        self._bootstrap = bootstrap
-        self._guard = guard
+    @pages.get("/api/pipelines/{name}/steering")
+    def steering_of(name: str) -> Response:
+        return home.answer(lambda c: _steering(c, name))
 
-    def add_to(self, pages: FastAPI) -> None:
-        """Add the paths to an application."""
+    @pages.get("/api/pipelines/{name}/versions")
+    def versions(name: str) -> Response:
+        return home.answer(lambda c: planned_versions(c, name))
 
-        @pages.get("/api/pipelines/{name}/steering")
-        def steering_of(name: str) -> Response:
-            return _answer(self._home.read(lambda c: _steering(c, name)))
+    @pages.get("/api/pipelines/{name}/acts")
+    def acts(
+        name: str,
+        before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+        limit: Annotated[int, Query(ge=1, le=_ACTS_MAX)] = 50,
+    ) -> Response:
+        return home.answer(
+            lambda c: audit.read_acts(c, name, before=before, limit=limit)
+        )
 
-        @pages.get("/api/pipelines/{name}/versions")
-        def versions(name: str) -> Response:
-            return _answer(self._home.read(lambda c: planned_versions(c, name)))
+    @pages.get("/api/pipelines/{name}/offsets")
+    def offsets(name: str) -> Response:
+        stored = home.read(lambda c: read_stored_offsets(c, name))
+        return json_answer(compare_offsets(bootstrap, stored, now=datetime.now(UTC)))
 
-        @pages.get("/api/pipelines/{name}/acts")
-        def acts(
-            name: str,
-            before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
-            limit: Annotated[int, Query(ge=1, le=_ACTS_MAX)] = 50,
-        ) -> Response:
-            return _answer(
-                self._home.read(
-                    lambda c: audit.read_acts(c, name, before=before, limit=limit)
-                )
-            )
-
-        @pages.get("/api/pipelines/{name}/offsets")
-        def offsets(name: str) -> Response:
-            stored = self._home.read(lambda c: read_stored_offsets(c, name))
-            return _answer(
-                compare_offsets(self._bootstrap, stored, now=datetime.now(UTC))
-            )
-
-        @pages.get("/api/pipelines/{name}/diff/{fork}")
-        def diff(request: Request, name: str, fork: str) -> Response:
-            # The differences are rows, which hold data of producers.
-            self._guard.require(request, Role.VIEWER)
-            return _answer(self._home.read(lambda c: steering.diff(c, name, fork)))
+    @pages.get("/api/pipelines/{name}/diff/{fork}")
+    def diff(request: Request, name: str, fork: str) -> Response:
+        # The differences are rows, which hold data of producers.
+        guard.require(request, Role.VIEWER)
+        return home.answer(lambda c: steering.diff(c, name, fork))
 
 
 def _steering(connection: Connection[TupleRow], name: str) -> Mapping[str, object]:
@@ -88,7 +77,3 @@ def _steering(connection: Connection[TupleRow], name: str) -> Mapping[str, objec
         "bounds": bounds_told(scaling.bounds),
         "decisions": scaling.decisions,
     }
-
-
-def _answer(found: object) -> Response:
-    return Response(to_json(found), media_type=_JSON)
