@@ -18,13 +18,14 @@ import smtplib
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
-from contextlib import closing, suppress
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from email.message import EmailMessage
 from email.utils import format_datetime
-from typing import Protocol
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from tallyweir.services.alerts.rules_file import (
@@ -44,21 +45,26 @@ STEP_TIMEOUT_S = 5.0
 TIMEOUT_S = 15.0
 
 
-class Channel(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel(ABC):
     """Delivers notifications.
 
     Attributes:
         again_s: Seconds after which it needs a repeat while an alert lasts; None if
             never.
-        address: Host and port that it connects to; may be a secret.
+        name: Name of the channel.
     """
 
-    @property
-    def again_s(self) -> float | None: ...
+    again_s: ClassVar[float | None] = None
+
+    name: str
 
     @property
-    def address(self) -> tuple[str, int]: ...
+    @abstractmethod
+    def address(self) -> tuple[str, int]:
+        """Host and port that it connects to; may be a secret."""
 
+    @abstractmethod
     def tell(self, told: Notification, installation: str) -> None:
         """Deliver a notification within ``TIMEOUT_S`` seconds.
 
@@ -135,6 +141,28 @@ def refused(channel: str, what: str) -> RetryableError:
     )
 
 
+@contextmanager
+def _in_time(find_socket: Callable[[], socket.socket | None]) -> Iterator[None]:
+    """End the block's connection when the time for a whole notification is over.
+
+    A server that sends a byte now and then never exceeds the limit of a single step.
+    """
+
+    def cut() -> None:
+        connected = find_socket()
+        if connected is not None:
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+
+    deadline = threading.Timer(TIMEOUT_S, cut)
+    deadline.daemon = True
+    deadline.start()
+    try:
+        yield
+    finally:
+        deadline.cancel()
+
+
 _OK_STATUS = range(200, 300)
 
 
@@ -163,19 +191,13 @@ def post(channel: str, url: str, body: bytes, headers: Mapping[str, str]) -> Non
     )
     connection = kind(parts.hostname, parts.port, timeout=STEP_TIMEOUT_S)
     all_headers = {"content-type": "application/json", **headers}
-    # A server that sends a byte now and then never exceeds the limit of a single step.
-    deadline = threading.Timer(TIMEOUT_S, _cut_http, [connection])
-    deadline.daemon = True
-    deadline.start()
     try:
-        with closing(connection):
+        with _in_time(lambda: connection.sock), closing(connection):
             connection.request("POST", path, body, all_headers)
             status = connection.getresponse().status
     except (OSError, http.client.HTTPException, ssl.SSLError) as error:
         # The error's text may quote the address.
         raise unreachable(channel, type(error).__name__) from None
-    finally:
-        deadline.cancel()
     if status not in _OK_STATUS:
         raise refused(channel, f"it answered {status}")
 
@@ -190,33 +212,21 @@ def address_of(url: str) -> tuple[str, int]:
     )
 
 
-def _cut_http(connection: http.client.HTTPConnection) -> None:
-    with suppress(OSError):
-        if connection.sock is not None:
-            connection.sock.shutdown(socket.SHUT_RDWR)
-
-
 SIGNATURE_HEADER = "x-tallyweir-signature-256"
 ID_HEADER = "x-tallyweir-notification"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Webhook:
+class Webhook(Channel):
     """An address that takes notifications.
 
     Attributes:
-        name: Name of the channel.
         url: Address to post to.
         secret: Key of the signature; None for unsigned posts.
     """
 
-    name: str
     url: str = field(repr=False)
     secret: str | None = field(repr=False)
-
-    @property
-    def again_s(self) -> float | None:
-        return None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -242,20 +252,16 @@ _ALERTMANAGER_LIVES = timedelta(seconds=4 * _ALERTMANAGER_AGAIN_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alertmanager:
+class Alertmanager(Channel):
     """An Alertmanager.
 
     Attributes:
-        name: Name of the channel.
         url: Its address, without ``/api/v2/alerts``.
     """
 
-    name: str
-    url: str = field(repr=False)
+    again_s = _ALERTMANAGER_AGAIN_S
 
-    @property
-    def again_s(self) -> float | None:
-        return _ALERTMANAGER_AGAIN_S
+    url: str = field(repr=False)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -280,56 +286,27 @@ class Alertmanager:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmailChannel:
+class EmailChannel(Channel):
     """A mail server, and the addresses that get mail.
 
     Attributes:
-        name: Name of the channel.
-        server: The mail server's host.
-        port: Its port.
-        starttls: Send nothing, and no password, before the connection is encrypted and
-            the server's certificate is verified.
-        sender: Address of the sender.
-        to: Addresses of the receivers.
-        user: User to log in as; None without login.
+        section: The channel in the rules file.
         password: Password of the user.
     """
 
-    name: str
-    server: str
-    port: int
-    starttls: bool
-    sender: str
-    to: tuple[str, ...]
-    user: str | None
+    section: EmailSection
     password: str | None = field(repr=False)
 
     @property
-    def again_s(self) -> float | None:
-        return None
-
-    @property
     def address(self) -> tuple[str, int]:
-        return self.server, self.port
+        return self.section.server, self.section.port
 
     def tell(self, told: Notification, installation: str) -> None:
         message = self._write(told, installation)
         client = smtplib.SMTP(timeout=STEP_TIMEOUT_S)
-        deadline = threading.Timer(TIMEOUT_S, _cut_mail, [client])
-        deadline.daemon = True
-        deadline.start()
         try:
-            # STARTTLS checks the certificate against this name.
-            client._host = self.server  # type: ignore[attr-defined]  # noqa: SLF001
-            client.connect(self.server, self.port)
-            if self.starttls:
-                client.starttls(context=ssl.create_default_context())
-            if self.user is not None and self.password is not None:
-                client.login(self.user, self.password)
-            client.send_message(message)
-            with suppress(OSError, smtplib.SMTPException):
-                # The server has taken the mail; an error of QUIT does not matter.
-                client.quit()
+            with closing(client), _in_time(lambda: client.sock):
+                self._send(client, message)
         except (smtplib.SMTPServerDisconnected, smtplib.SMTPConnectError) as error:
             raise unreachable(self.name, type(error).__name__) from None
         except smtplib.SMTPException as error:
@@ -338,15 +315,28 @@ class EmailChannel:
             raise refused(self.name, what) from None
         except OSError as error:
             raise unreachable(self.name, type(error).__name__) from None
-        finally:
-            deadline.cancel()
-            client.close()
+
+    def _send(self, client: smtplib.SMTP, message: EmailMessage) -> None:
+        user, password = self.section.user, self.password
+        # STARTTLS checks the certificate against this name.
+        client._host = self.section.server  # type: ignore[attr-defined]  # noqa: SLF001
+        client.connect(*self.address)
+        if self.section.starttls:
+            # Send nothing, and no password, before the connection is encrypted and the
+            # server's certificate is verified.
+            client.starttls(context=ssl.create_default_context())
+        if user is not None and password is not None:
+            client.login(user, password)
+        client.send_message(message)
+        with suppress(OSError, smtplib.SMTPException):
+            # The server has taken the mail; an error of QUIT does not matter.
+            client.quit()
 
     def _write(self, told: Notification, installation: str) -> EmailMessage:
         message = EmailMessage()
         message["Subject"] = headline(told)
-        message["From"] = self.sender
-        message["To"] = ", ".join(self.to)
+        message["From"] = self.section.sender
+        message["To"] = ", ".join(self.section.to)
         message["Date"] = format_datetime(told.now)
         # The ID is the same at each try, so that a mailbox can drop a repeat. Both
         # mails of an alert form one conversation.
@@ -366,12 +356,6 @@ class EmailChannel:
         lines.append(f"Notification: {told.id}")
         message.set_content("\n".join(lines) + "\n")
         return message
-
-
-def _cut_mail(client: smtplib.SMTP) -> None:
-    with suppress(OSError):
-        if client.sock is not None:
-            client.sock.shutdown(socket.SHUT_RDWR)
 
 
 def make_channels(
@@ -402,12 +386,7 @@ def _make_channel(
         case EmailSection():
             return EmailChannel(
                 name=name,
-                server=section.server,
-                port=section.port,
-                starttls=section.starttls,
-                sender=section.sender,
-                to=section.to,
-                user=section.user,
+                section=section,
                 password=section.password_from
                 and _read_secret(name, section.password_from, environment),
             )
