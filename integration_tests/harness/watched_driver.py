@@ -146,4 +146,4 @@ def spark_jars() -> str:
         return given
     from tallyweir.services.local.embedded import jars  # noqa: PLC0415 - fetches if missing
 
-    return ",".join(map(str, jars.spark_jars()))
+    return ",".join(map(str, jars.ensure_jars("spark")))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tallyweir.services.local.embedded.jars import spark_jars
+from tallyweir.services.local.embedded.jars import ensure_jars
 from tallyweir.services.local.embedded.java import class_archive, java_home
 from tallyweir.services.local.embedded.state_directory import (
     ROOT,
@@ -223,7 +223,7 @@ def spark_environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "JAVA_HOME": str(java_home()),
-        "TALLYWEIR_SPARK_JARS": ",".join(jar.as_uri() for jar in spark_jars()),
+        "TALLYWEIR_SPARK_JARS": ",".join(jar.as_uri() for jar in ensure_jars("spark")),
     }
     archive = class_archive(environment)
     return environment | {"TALLYWEIR_CLASS_ARCHIVE": str(archive or "")}

@@ -59,25 +59,10 @@ class Jar:
         return f"{self.artifact}-{self.version}.jar"
 
 
-def spark_jars() -> list[Path]:
-    """Return the jars that Spark needs for Kafka and Avro; fetched on first use."""
-    return ensure_jars("spark")
-
-
 def broker_classpath() -> str:
     """Return a Java class path of a whole Kafka broker; fetched on first use."""
     other = os.environ.get(BROKER_CLASSPATH_VARIABLE)
     return other or ":".join(map(str, ensure_jars("broker")))
-
-
-def bench_jars() -> list[Path]:
-    """Return the JDBC driver of the benchmark's peer; fetched on first use."""
-    return ensure_jars("bench")
-
-
-def flink_jars() -> list[Path]:
-    """Return Apache Flink, another peer of the benchmark; fetched on first use."""
-    return ensure_jars("flink")
 
 
 @functools.cache
@@ -92,7 +77,7 @@ def locked_jars(section: str, *, lock: Path = JAR_LOCK) -> tuple[Jar, ...]:
 
 
 def ensure_jars(section: str, *, lock: Path = JAR_LOCK) -> list[Path]:
-    """Return the files of one section, each verified when it was fetched.
+    """Return the files of one section, fetched on first use and verified then.
 
     Raises:
         RetryableError: A jar could not be fetched.

@@ -33,7 +33,7 @@ from tallyweir.services.dev.bench.world.driver_run import (
     check_rows,
     rates_of,
 )
-from tallyweir.services.local.embedded.jars import bench_jars, flink_jars
+from tallyweir.services.local.embedded.jars import ensure_jars
 from tallyweir.services.local.embedded.java import find_java
 from tallyweir.services.local.embedded.state_directory import state_directory
 from tallyweir.services.local.embedded.virtual_environment import PEERS_LOCK, install
@@ -137,7 +137,7 @@ def run_spark_peer(
         FatalError: ``BENCH_INCOMPLETE``: Spark failed.
     """
     environment = child_environment(endpoints)
-    jars = ",".join(map(str, bench_jars()))
+    jars = ",".join(map(str, ensure_jars("bench")))
     environment["TALLYWEIR_SPARK_JARS"] += f",{jars}"
     environment["PEER_JDBC_URL"] = jdbc_url(endpoints.home_dsn)
     return run_peer_process(
@@ -214,7 +214,7 @@ def run_flink_peer(
     """
     directory = state_directory() / "bench" / f"flink-{table}"
     directory.mkdir()
-    class_path = [directory, *flink_jars(), *bench_jars()]
+    class_path = [directory, *ensure_jars("flink"), *ensure_jars("bench")]
     _compile_flink_program(class_path, directory)
     contract = directory / "contract.avsc"
     contract.write_text(load_contract("page_view.v1").text)
