@@ -10,11 +10,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
+from starlette.types import Receive, Scope, Send
 
 from tallyweir.services.ingest.api_keys import KeyFile
 from tallyweir.services.ingest.event_forms import ReadEvents, read_events
@@ -23,7 +23,6 @@ from tallyweir.services.ingest.metrics import ACCEPTED, REFUSED, UNKNOWN, Ingest
 from tallyweir.services.ingest.request import (
     ClientGoneError,
     InFlight,
-    Receive,
     RequestHead,
     read_body,
 )
@@ -34,9 +33,6 @@ from tallyweir.services.process.http_server import LEFT_BYTES_MAX
 from tallyweir.services.process.refusals import RefusedError
 
 EVENTS_PATH = "/v1/events/"
-
-Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class EventEndpoint:

@@ -7,11 +7,12 @@ chunked body declares no length. No request can move them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+
+from starlette.types import Receive
 
 from tallyweir.schemas.formats.known_formats import FORMATS
 from tallyweir.services.process.refusals import RefusedError
@@ -159,8 +160,6 @@ BYTES_IN_FLIGHT_MAX = 64 << 20
 #: The room that a request takes in addition to its body.
 REQUEST_BYTES = 8 << 10
 EVENTS_IN_FLIGHT_MAX = 10_000
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class ClientGoneError(Exception):

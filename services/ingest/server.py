@@ -11,19 +11,18 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.types import Receive, Scope, Send
 
 from tallyweir.services.ingest.api_keys import KeyFile
 from tallyweir.services.ingest.event_endpoint import (
     EVENTS_PATH,
     EventEndpoint,
-    Scope,
-    Send,
     refusal_answer,
 )
 from tallyweir.services.ingest.kafka_sender import DELIVERY_TIMEOUT_S, KafkaSender
 from tallyweir.services.ingest.metrics import IngestMetrics
 from tallyweir.services.ingest.openapi import describe_service, render_page
-from tallyweir.services.ingest.request import BODY_TIMEOUT_S, Receive
+from tallyweir.services.ingest.request import BODY_TIMEOUT_S
 from tallyweir.services.ingest.served_topics import ServedTopic
 from tallyweir.services.kafka.topics import ensure_topic
 from tallyweir.services.process.hashed_secrets import utc_now

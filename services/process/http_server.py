@@ -7,14 +7,14 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from http import HTTPStatus
-from typing import Any
 
 import httptools
 import uvicorn
 from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import (
     HttpToolsProtocol,
     RequestResponseCycle,
@@ -41,12 +41,6 @@ _PIECE_BYTES = 4_096
 _CHUNK_FRAME_BYTES = 20
 
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
-
-
 class DrainingServer(uvicorn.Server):
     """Ends with exit code 0 on a signal, while uvicorn would die of the signal.
 
@@ -59,7 +53,7 @@ class DrainingServer(uvicorn.Server):
 
     def __init__(
         self,
-        application: Application,
+        application: ASGIApp,
         *,
         names: Iterable[str],
         drain_timeout_s: int,
@@ -101,11 +95,11 @@ class DrainingServer(uvicorn.Server):
 class _NamedApplication:
     """Passes on requests that name this server as their host; see ``HostNames``."""
 
-    def __init__(self, application: Application, names: HostNames) -> None:
+    def __init__(self, application: ASGIApp, names: HostNames) -> None:
         self._application = application
         self._names = names
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = self._refuse(scope) if scope["type"] == "http" else None
         if refused is None:
             await self._application(scope, receive, send)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
+from starlette.types import Message, Receive, Send
 
 from tallyweir.services.process import http_server
 from tallyweir.services.process.http_server import (
@@ -16,9 +17,6 @@ from tallyweir.services.process.http_server import (
     LEFT_BYTES_MAX,
     QUEUED_MAX,
     DrainingServer,
-    Message,
-    Receive,
-    Send,
     listen,
 )
 
