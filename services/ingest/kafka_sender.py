@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from tallyweir.services.ingest.scoped_ids import NamedEvent
-from tallyweir.services.kafka.clients import SILENT_LOG
-from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.services.kafka.clients import SILENT_LOG, producer_settings
 
 #: An event without an acknowledgement for this long has an unknown outcome.
 DELIVERY_TIMEOUT_S = 10.0
@@ -46,22 +45,6 @@ class Delivery:
     is_unknown: bool = False
 
 
-def producer_settings(
-    bootstrap: str, *, delivery_timeout_s: float
-) -> dict[str, str | int | float | bool]:
-    """The client's settings: idempotent, acknowledged by all, with little waiting."""
-    return {
-        **client_config(bootstrap),
-        "acks": "all",
-        "enable.idempotence": True,
-        "delivery.timeout.ms": int(delivery_timeout_s * 1_000),
-        "linger.ms": LINGER_MS,
-        "batch.size": 262_144,
-        "compression.type": "lz4",
-        "partitioner": "consistent_random",
-    }
-
-
 class KafkaSender:
     """An idempotent producer for one event loop.
 
@@ -85,7 +68,8 @@ class KafkaSender:
         self._on_fatal = on_fatal
         self._producer = Producer(
             {
-                **producer_settings(bootstrap, delivery_timeout_s=delivery_timeout_s),
+                **producer_settings(bootstrap, linger_ms=LINGER_MS),
+                "delivery.timeout.ms": int(delivery_timeout_s * 1_000),
                 "error_cb": self._notice_error,
             },
             logger=SILENT_LOG,

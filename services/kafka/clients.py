@@ -1,4 +1,4 @@
-"""Clients of Kafka that look at topics and write no log lines of their own."""
+"""Clients of Kafka with the user's settings, which write no log lines of their own."""
 
 from __future__ import annotations
 
@@ -19,6 +19,26 @@ SILENT_LOG.propagate = False
 def admin_client(bootstrap: str) -> AdminClient:
     """Return an admin client of a broker, with the user's settings."""
     return AdminClient({**client_config(bootstrap)}, logger=SILENT_LOG)
+
+
+def producer_settings(
+    bootstrap: str, *, linger_ms: int
+) -> dict[str, str | int | float | bool]:
+    """Return the settings of our producers: idempotent, and acknowledged by all.
+
+    Args:
+        bootstrap: ``host:port``, several separated by commas.
+        linger_ms: How long messages wait for others to share a request to the broker.
+    """
+    return {
+        **client_config(bootstrap),
+        "acks": "all",
+        "enable.idempotence": True,
+        "linger.ms": linger_ms,
+        "batch.size": 262_144,
+        "compression.type": "lz4",
+        "partitioner": "consistent_random",
+    }
 
 
 def looking_consumer(

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Report
 
-from tallyweir.services.kafka.clients import SILENT_LOG
-from tallyweir.sinks.kafka_settings import client_config
+from tallyweir.services.kafka.clients import SILENT_LOG, producer_settings
 from tallyweir.sinks.protocol.errors import RetryableError
 
 QUEUE_MESSAGES_MAX = 100_000
@@ -77,17 +76,11 @@ class EventProducer:
         self._delivery_timeout_s = delivery_timeout_s
         self._producer = Producer(
             {
-                **client_config(bootstrap),
-                "acks": "all",
-                "enable.idempotence": True,
+                **producer_settings(bootstrap, linger_ms=20),
                 "delivery.timeout.ms": int(delivery_timeout_s * 1_000),
                 "queue.buffering.max.messages": queue_messages_max,
-                "linger.ms": 20,
-                "batch.size": 262_144,
-                "compression.type": "lz4",
                 # The client sets no limit: the broker decides what a topic accepts.
                 "message.max.bytes": _MESSAGE_BYTES_MAX,
-                "partitioner": "consistent_random",
             },
             logger=SILENT_LOG,
         )

@@ -24,13 +24,12 @@ import numpy.typing as npt
 from confluent_kafka import KafkaError, Message, Producer
 
 from tallyweir.services.dev.bench.world.bench_world import DUPLICATES
-from tallyweir.services.kafka.clients import SILENT_LOG
+from tallyweir.services.kafka.clients import SILENT_LOG, producer_settings
 from tallyweir.services.local.datasets.page_views import (
     EVENTS_PER_SECOND,
     FIRST_VIEW_MICROS,
     read_page_views,
 )
-from tallyweir.sinks.kafka_settings import client_config
 
 _Bytes = npt.NDArray[np.uint8]
 
@@ -168,15 +167,9 @@ class Load:
         # failures only: a report for each message would cost more than sending it.
         self._producer = Producer(
             {
-                **client_config(bootstrap),
-                "acks": "all",
-                "enable.idempotence": True,
+                **producer_settings(bootstrap, linger_ms=20),
                 "delivery.report.only.error": True,
                 "queue.buffering.max.messages": 2 * _QUEUE_MAX,
-                "linger.ms": 20,
-                "batch.size": 262_144,
-                "compression.type": "lz4",
-                "partitioner": "consistent_random",
                 "on_delivery": self._note_failure,
             },
             logger=SILENT_LOG,
