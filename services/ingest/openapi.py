@@ -110,7 +110,7 @@ def describe_service(topics: Iterable[ServedTopic], id_prefix: str = "") -> Json
 
 
 def _describe_id(event: Json, field: str, prefix: str) -> None:
-    """Describe what ``event_ids`` requires of the field that holds the ID."""
+    """Describe what ``scoped_ids`` requires of the field that holds the ID."""
     properties = event["properties"]
     assert isinstance(properties, dict), "a contract is a record"
     # Escape only characters that every dialect of patterns can escape: some dialects
