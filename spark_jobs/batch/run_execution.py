@@ -235,16 +235,9 @@ class RunReport:
     was_done: bool
 
     def __str__(self) -> str:
-        counts = self.counts
         if self.was_done:
             return f"Run {self.run.name} was published before; nothing was changed."
-        parts = {
-            "committed": counts.committed,
-            "duplicate": counts.duplicate,
-            "dead": counts.dead,
-            "late": counts.late,
-            "expired": counts.expired,
-            "filtered": counts.filtered,
-        }
+        parts = asdict(self.counts)
+        read = parts.pop("read")
         told = ", ".join(f"{count:,} {name}" for name, count in parts.items())
-        return f"Run {self.run.name} is published: {counts.read:,} read: {told}."
+        return f"Run {self.run.name} is published: {read:,} read: {told}."

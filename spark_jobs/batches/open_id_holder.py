@@ -15,12 +15,9 @@ import structlog
 from pyspark import SparkConf
 
 from tallyweir.sinks.postgres.catalog.catalog_reader import PostgresRunSource
+from tallyweir.sinks.postgres.ledger.stored_state import read_fingerprint_key
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.server.connection import (
-    KeptConnection,
-    connect,
-    read_fingerprint_key,
-)
+from tallyweir.sinks.postgres.server.connection import KeptConnection, connect
 from tallyweir.sinks.postgres.server.naming import application_name
 from tallyweir.sinks.protocol.in_doubt import EpochClaim
 from tallyweir.sinks.protocol.ports import BatchPlan

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import uuid
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -400,18 +400,11 @@ class Driver:
         )
 
     def _note_batch(self, report: BatchReport) -> None:
-        counts = report.result.tally.counts
         self._log.info(
             "batch published",
             epoch=report.plan.key.epoch,
             sequence=report.plan.sequence,
-            read=counts.read,
-            committed=counts.committed,
-            duplicate=counts.duplicate,
-            dead=counts.dead,
-            late=counts.late,
-            expired=counts.expired,
-            filtered=counts.filtered,
+            **asdict(report.result.tally.counts),
             seconds=round(report.seconds, 3),
         )
 

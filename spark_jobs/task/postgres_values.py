@@ -230,15 +230,18 @@ def _key_bytes(table: pa.Table, columns: Sequence[Column]) -> I64Array:
     )
 
 
-def _value_bytes(values: pa.Array) -> I64Array:
-    kind = values.type
-    has_length = (
+def has_length(kind: pa.DataType) -> bool:
+    """Tell whether values of a type are texts or bytes, of which each has a length."""
+    return bool(
         pa.types.is_string(kind)
         or pa.types.is_large_string(kind)
         or pa.types.is_binary(kind)
         or pa.types.is_large_binary(kind)
     )
-    if not has_length:
+
+
+def _value_bytes(values: pa.Array) -> I64Array:
+    if not has_length(values.type):
         return np.full(len(values), _PLAIN_BYTES_MAX, dtype=np.int64)
     return np.asarray(pc.binary_length(values).fill_null(0)).astype(np.int64)
 

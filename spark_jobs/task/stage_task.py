@@ -18,11 +18,9 @@ from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
 from tallyweir.schemas.pipeline.events.monitoring import Reported
+from tallyweir.sinks.postgres.ledger.stored_state import read_fingerprint_key
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
-from tallyweir.sinks.postgres.server.connection import (
-    PostgresConnection,
-    read_fingerprint_key,
-)
+from tallyweir.sinks.postgres.server.connection import PostgresConnection
 from tallyweir.sinks.postgres.server.databases import parse_databases
 from tallyweir.sinks.postgres.server.naming import HOME, TableNames
 from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
@@ -315,12 +313,7 @@ class StageTask:
             tallies[self.places.place(number)] = PartitionTally(
                 counts=EventCounts(
                     read=count,
-                    committed=int(by_class[EventClass.COMMITTED]),
-                    duplicate=int(by_class[EventClass.DUPLICATE]),
-                    dead=int(by_class[EventClass.DEAD]),
-                    late=int(by_class[EventClass.LATE]),
-                    expired=int(by_class[EventClass.EXPIRED]),
-                    filtered=int(by_class[EventClass.FILTERED]),
+                    **{one.name.lower(): int(by_class[one]) for one in EventClass},
                 ),
                 offset_min=int(offsets[mine].min()),
                 offset_max=int(offsets[mine].max()),

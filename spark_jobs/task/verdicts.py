@@ -45,6 +45,7 @@ from tallyweir.spark_jobs.task.postgres_values import (
     find_long_keys,
     find_nested_zeros,
     find_unstorable,
+    has_length,
 )
 from tallyweir.spark_jobs.task.window_assignment import assign_chosen
 from tallyweir.spark_jobs.task.window_partials import find_late
@@ -219,7 +220,7 @@ class Case:
     def id_bytes(self) -> pa.Array:
         """The number of bytes of each ID; null if it is missing or a number."""
         identity = self.events.array(named.EVENT_ID)
-        if not _is_text_or_bytes(identity.type):
+        if not has_length(identity.type):
             return pa.nulls(len(identity), pa.int64())
         return pc.binary_length(identity)
 
@@ -580,12 +581,3 @@ def _stored_columns(table: pa.Table) -> pa.Table:
         named.EVENT_TIME,
     }
     return table.select([name for name in table.column_names if name not in internal])
-
-
-def _is_text_or_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )

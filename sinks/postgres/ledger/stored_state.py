@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow
 from tallyweir.sinks.postgres.ledger.epoch_claims import check_not_discarded
 from tallyweir.sinks.postgres.server.connection import DatabaseLink
 from tallyweir.sinks.postgres.server.instants import to_microseconds
+from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.batch_run import streamed
 from tallyweir.sinks.protocol.decisions import claim_lost
@@ -52,6 +53,15 @@ def lock_stored_state(connection: _Connection, pipeline: str) -> StoredState:
     It waits while another driver of the pipeline publishes.
     """
     return _read(connection, pipeline, "lock_pipeline")
+
+
+def read_fingerprint_key(connection: _Connection) -> bytes:
+    """Return the installation's secret for fingerprints, 16 bytes."""
+    with translated("reading the installation's key"):
+        row = connection.execute(_CLAIM["fingerprint_key"]).fetchone()
+        connection.rollback()
+    assert row is not None, "a migrated database has exactly one installation"
+    return bytes(row[0])
 
 
 def read_decided(

@@ -22,7 +22,6 @@ from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.identity import Epoch
 
-_CLAIM = load_statements("tallyweir.sinks.postgres.ledger", "claim.sql")
 _PIN = load_statements("tallyweir.sinks.postgres.server", "session.sql")["pin"]
 
 #: Seconds until an unreachable server is reported.
@@ -162,15 +161,6 @@ def abandon(connection: Connection[TupleRow]) -> None:
         connection.rollback()
     except psycopg.Error:
         connection.close()
-
-
-def read_fingerprint_key(connection: Connection[TupleRow]) -> bytes:
-    """Return the installation's secret for fingerprints, 16 bytes."""
-    with translated("reading the installation's key"):
-        row = connection.execute(_CLAIM["fingerprint_key"]).fetchone()
-        connection.rollback()
-    assert row is not None, "a migrated database has exactly one installation"
-    return bytes(row[0])
 
 
 _T = TypeVar("_T")

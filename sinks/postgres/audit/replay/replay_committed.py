@@ -29,7 +29,8 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     read_pipeline,
     snapshot,
 )
-from tallyweir.sinks.postgres.server.connection import connect, read_fingerprint_key
+from tallyweir.sinks.postgres.ledger.stored_state import read_fingerprint_key
+from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.instants import to_microseconds
 from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.statements import load_statements
