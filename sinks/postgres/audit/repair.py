@@ -19,6 +19,7 @@ from tallyweir.sinks.postgres.audit.audited_databases import (
     connect_databases,
     databases_of,
 )
+from tallyweir.sinks.postgres.audit.checks.branches import has_markers, read_marked
 from tallyweir.sinks.postgres.audit.status.branches_in_doubt import list_prepared
 from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     AuditedOutput,
@@ -197,7 +198,7 @@ def _beyond_in_topic(topic: str, next_offsets: Mapping[int, int]) -> sql.Composa
 def _branches(databases: AuditedDatabases, pipeline: AuditedPipeline) -> list[str]:
     rows = databases.home.fetch(_SQL["decided_branches"], pipeline=pipeline.name)
     for database in databases.by_name.values():
-        if _has_markers(database):
+        if has_markers(database):
             rows += database.fetch(_SQL["marked_branches"], **_scope(pipeline))
     names = {row["branch"] for row in rows}
     return sorted(name for name in names if database_of(name) in databases.by_name)
@@ -225,7 +226,7 @@ def _compare(
     prepared = {
         str(one.gid) for one in list_prepared(there.connection, there.name, prefix)
     }
-    marked = _marked(there, [entry.gid for entry in decided])
+    marked = read_marked(there, [entry.gid for entry in decided])
     unmarked = [entry for entry in decided if entry.gid not in marked]
     return BranchHistory(
         branch=branch,
@@ -244,7 +245,7 @@ def _read_fork(
 ) -> tuple[BranchEntry | None, tuple[BranchEntry, ...]]:
     """Go back from the newest marker to the first one that home has decided."""
     only_marked: list[BranchEntry] = []
-    if not _has_markers(there):
+    if not has_markers(there):
         return None, ()
     before = _NEVER
     while page := there.fetch(
@@ -272,13 +273,6 @@ def _decided(
         pipeline=pipeline.name,
         gids=[row["gid"] for row in markers],
     )
-    return {row["gid"] for row in rows}
-
-
-def _marked(there: AuditedDatabase, gids: Sequence[str]) -> set[str]:
-    if not _has_markers(there):
-        return set()
-    rows = there.fetch(_SQL["markers_among"], gids=list(gids))
     return {row["gid"] for row in rows}
 
 
@@ -338,11 +332,6 @@ def _find_missing(
         )
         for row in rows
     )
-
-
-def _has_markers(database: AuditedDatabase) -> bool:
-    (row,) = database.fetch(_SQL["has_markers"])
-    return bool(row["present"])
 
 
 def _scope(pipeline: AuditedPipeline) -> dict[str, object]:

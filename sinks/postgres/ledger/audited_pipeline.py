@@ -153,11 +153,20 @@ def snapshot(connection: Connection[TupleRow], *, doing: str) -> Iterator[None]:
     assert connection.info.transaction_status == TransactionStatus.IDLE, (
         "an audit inside of a transaction would see uncommitted changes"
     )
+    with translated(doing), repeatable_read(connection, read_only=True):
+        yield
+
+
+@contextmanager
+def repeatable_read(
+    connection: Connection[TupleRow], *, read_only: bool | None = None
+) -> Iterator[None]:
+    """Run the block in one transaction, which sees the database as it began."""
     former = connection.isolation_level, connection.read_only
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
-    connection.read_only = True
+    connection.read_only = read_only
     try:
-        with translated(doing), connection.transaction():
+        with connection.transaction():
             yield
     finally:
         if not connection.closed:

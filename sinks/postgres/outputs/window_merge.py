@@ -34,6 +34,8 @@ _SQL = load_statements("tallyweir.sinks.postgres.outputs", "window_merge.sql")
 _COMMA = sql.SQL(", ")
 #: The condition for the rows of a stored table that a batch may change.
 _CAN_CHANGE = {"target": sql.SQL("NOT final"), "state": sql.SQL("true")}
+#: Windows whose sketches are in memory at a time; a sketch has a few kilobytes.
+_WINDOWS_AT_ONCE = 500
 
 
 class WindowMerge:
@@ -145,12 +147,39 @@ class WindowMerge:
         )
 
     def _join_sketches(self) -> None:
-        SketchJoin(
-            self._connection,
-            self._output,
-            self._staging,
-            self._values["transactions"],
-        ).run()
+        """Leave the joined sketches in the first row of each window, and no others."""
+        sketched = self._output.sketched
+        put = _SQL["put_joined"].format(
+            staging=self._staging,
+            columns=_COMMA.join(
+                sql.SQL("{} = CASE WHEN ctid = %(first)s::tid THEN {}::{} END").format(
+                    sql.Identifier(partial.column.name),
+                    sql.Placeholder(partial.column.name),
+                    type_name(partial.column.postgres_type),
+                )
+                for aggregate in sketched
+                for partial in aggregate.partials
+            ),
+        )
+        with (
+            self._connection.cursor("sketches") as windows,
+            self._connection.cursor() as joined,
+        ):
+            windows.execute(
+                _SQL["windows_in_parts"].format(
+                    staging=self._staging,
+                    keys=names(self._output.keys),
+                    sketches=_COMMA.join(
+                        sql.SQL("array_remove(array_agg({}), NULL)").format(
+                            sql.Identifier(aggregate.partials[0].column.name)
+                        )
+                        for aggregate in sketched
+                    ),
+                ),
+                self._values,
+            )
+            while found := windows.fetchmany(_WINDOWS_AT_ONCE):
+                joined.executemany(put, [_joined(sketched, *row) for row in found])
 
     def _touched(self, stored: str) -> sql.Composed:
         """Return the condition that ``former``, a stored row, is of a staged window.
@@ -227,70 +256,6 @@ def _group(output: WindowColumns, table: str) -> sql.Composable:
     """Return a group as one value; the constant is for a group without columns."""
     members = [sql.Identifier(table, column.name) for column in output.by]
     return sql.SQL("(ROW({})::record)").format(_COMMA.join([sql.SQL("0"), *members]))
-
-
-_SKETCH_JOIN = load_statements("tallyweir.sinks.postgres.outputs", "sketch_join.sql")
-
-#: Windows whose sketches are in memory at a time; a sketch has a few kilobytes.
-_WINDOWS_AT_ONCE = 500
-
-
-class SketchJoin:
-    """Joins the staged sketches of each window into one, in the publish transaction.
-
-    Args:
-        connection: In the publish transaction; the caller ends it.
-        output: A window output with sketches.
-        staging: Its staging table, which also holds the stored parts of the windows.
-        transactions: The transactions that the voters have staged in, and this one.
-    """
-
-    def __init__(
-        self,
-        connection: psycopg.Connection[TupleRow],
-        output: WindowColumns,
-        staging: sql.Identifier,
-        transactions: object,
-    ) -> None:
-        self._connection = connection
-        self._output = output
-        self._staging = staging
-        self._transactions = transactions
-
-    def run(self) -> None:
-        """Leave the joined sketches in the first row of each window, and no others."""
-        sketched = self._output.sketched
-        put = _SKETCH_JOIN["put_joined"].format(
-            staging=self._staging,
-            columns=_COMMA.join(
-                sql.SQL("{} = CASE WHEN ctid = %(first)s::tid THEN {}::{} END").format(
-                    sql.Identifier(partial.column.name),
-                    sql.Placeholder(partial.column.name),
-                    type_name(partial.column.postgres_type),
-                )
-                for aggregate in sketched
-                for partial in aggregate.partials
-            ),
-        )
-        with (
-            self._connection.cursor("sketches") as windows,
-            self._connection.cursor() as joined,
-        ):
-            windows.execute(
-                _SKETCH_JOIN["windows_in_parts"].format(
-                    staging=self._staging,
-                    keys=names(self._output.keys),
-                    sketches=_COMMA.join(
-                        sql.SQL("array_remove(array_agg({}), NULL)").format(
-                            sql.Identifier(aggregate.partials[0].column.name)
-                        )
-                        for aggregate in sketched
-                    ),
-                ),
-                {"transactions": self._transactions},
-            )
-            while found := windows.fetchmany(_WINDOWS_AT_ONCE):
-                joined.executemany(put, [_joined(sketched, *row) for row in found])
 
 
 def _joined(

@@ -7,10 +7,9 @@ voted for. Keyed state, timers and batch runs are the home's alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import psycopg
-from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.outputs.output import Output, VotedRows, row_refusals
@@ -84,131 +83,123 @@ def publish_values(epoch: Epoch, terms: BatchTerms) -> dict[str, object]:
 _KEYED = load_statements("tallyweir.sinks.postgres.publish", "keyed.sql")
 
 
-class KeyedMoves:
-    """Changes state and timers as the voted attempts of phase 2b staged it.
+def move_keyed(voted: VotedRows) -> None:
+    """Change state and timers as the voted attempts of phase 2b staged it.
+
+    State that has expired is deleted first.
 
     Args:
         voted: The rows that the batch's voters staged for the publish transaction.
+
+    Raises:
+        RetryableError: ``STAGED_ROWS_MISSING``.
+        psycopg.Error: Anything that the server or the connection raised.
     """
-
-    def __init__(self, voted: VotedRows) -> None:
-        self._voted = voted
-
-    def run(self) -> None:
-        """Delete state that has expired, then make the changes.
-
-        Raises:
-            RetryableError: ``STAGED_ROWS_MISSING``.
-            psycopg.Error: Anything that the server or the connection raised.
-        """
-        self._execute(_KEYED["drop_expired"])
-        # A name that is cleared may get new entries in the same batch.
-        self._change("keyed_state", "clear_names", "delete_entries", "put_entries")
-        self._change("keyed_timer", "drop_timers", "put_timers")
-
-    def _change(self, staged: str, *statements: str) -> None:
-        rows = self._voted.count(staged)
-        self._voted.check_moved(staged, rows)
-        if not rows:
-            return
-        staging = self._voted.tables.staging(staged)
-        for statement in statements:
-            self._execute(_KEYED[statement].format(staging=staging))
-
-    def _execute(self, statement: sql.SQL | sql.Composed) -> None:
-        self._voted.connection.execute(statement, self._voted.values)
+    voted.connection.execute(_KEYED["drop_expired"], voted.values)
+    # A name that is cleared may get new entries in the same batch.
+    _change(voted, "keyed_state", "clear_names", "delete_entries", "put_entries")
+    _change(voted, "keyed_timer", "drop_timers", "put_timers")
 
 
-class RunMoves:
-    """Records a run in the ledger, and makes room for its rows.
-
-    Args:
-        connection: A connection in the publish transaction; the caller ends it.
-        layout: The pipeline's tables.
-        tables: The names of staging and state.
-        tally: The batch's tally.
-        run: The run that the batch is.
-    """
-
-    def __init__(
-        self,
-        connection: psycopg.Connection[TupleRow],
-        layout: PipelineLayout,
-        tables: TableNames,
-        tally: BatchTally,
-        run: BatchRun,
-    ) -> None:
-        self._connection = connection
-        self._layout = layout
-        self._tables = tables
-        self._tally = tally
-        self._run = run
-
-    @property
-    def corrections(self) -> Corrections | None:
-        """The corrections that remove single rows; None if there are none."""
-        id_column = self._layout.corrected_by
-        if id_column is None or not self._tally.staged.get(CORRECTION):
-            return None
-        return Corrections(
-            connection=self._connection,
-            pipeline=self._layout.pipeline,
-            id_column=id_column,
-            tables=self._tables,
-            attempts=self._tally.attempts,
+def _change(voted: VotedRows, staged: str, *statements: str) -> None:
+    rows = voted.count(staged)
+    voted.check_moved(staged, rows)
+    if not rows:
+        return
+    staging = voted.tables.staging(staged)
+    for statement in statements:
+        voted.connection.execute(
+            _KEYED[statement].format(staging=staging), voted.values
         )
 
-    def write(self, voted: VotedRows) -> None:
-        """Record the run after its batch, and remove what it replaces.
 
-        Raises:
-            RetryableError: ``STAGED_ROWS_MISSING``, after a crash of the server.
-            psycopg.Error: Anything that the server or the connection raised.
+def corrections_of(
+    connection: psycopg.Connection[TupleRow],
+    layout: PipelineLayout,
+    tables: TableNames,
+    tally: BatchTally,
+) -> Corrections | None:
+    """Return the corrections that remove single rows; None if there are none."""
+    if layout.corrected_by is None or not tally.staged.get(CORRECTION):
+        return None
+    return Corrections(
+        connection=connection,
+        pipeline=layout.pipeline,
+        id_column=layout.corrected_by,
+        tables=tables,
+        attempts=tally.attempts,
+    )
 
-        Crash:
-            Part of the publish transaction: it is done with the batch, or not at all.
-        """
-        retracted = self._replace_corrected(voted)
-        self._record({**voted.values, "retracted": retracted})
-        if self._run.replaces:
-            self._forget(voted.values)
 
-    def _replace_corrected(self, voted: VotedRows) -> int:
-        """Make room for corrections; return how many of them bring no row."""
-        corrections = self.corrections
-        if corrections is None:
-            return 0
-        found = corrections.count()
-        voted.check_moved(CORRECTION, found.staged)
-        for output in self._layout.outputs_of(HOME):
-            assert output.kind.has_event_rows, "an upsert of anything else"
-            corrections.replace(output.table, voted.values["sequence"])
-        return found.retracting
+def write_run(
+    voted: VotedRows,
+    layout: PipelineLayout,
+    run: BatchRun,
+    corrections: Corrections | None,
+) -> None:
+    """Record a run after its batch, and remove what it replaces.
 
-    def _record(self, values: Mapping[str, object]) -> None:
-        run = self._run
-        of_run = {**values, "run": run.name, "disposition": run.disposition.value}
-        self._connection.execute(_SQL["insert_batch_run"], of_run)
-        for given in run.inputs:
-            self._connection.execute(
-                _SQL["insert_batch_run_input"],
-                {
-                    **of_run,
-                    "partition": given.partition,
-                    "name": given.name,
-                    "checksum": given.checksum,
-                },
-            )
+    Args:
+        voted: The rows that the batch's voters staged for the publish transaction.
+        layout: The pipeline's tables.
+        run: The run that the batch is.
+        corrections: What ``corrections_of`` returns for the batch.
 
-    def _forget(self, values: Mapping[str, object]) -> None:
-        """Remove what earlier batches left in tables and catalog, and the watermark.
+    Raises:
+        RetryableError: ``STAGED_ROWS_MISSING``, after a crash of the server.
+        psycopg.Error: Anything that the server or the connection raised.
 
-        Their rows in the ledger stay, and so do dead letters and other events that did
-        not become results.
-        """
-        for output in self._layout.outputs_of(HOME):
-            for table in output.kept_tables(self._tables):
-                self._connection.execute(_SQL["delete_rows"].format(table=table))
-        self._connection.execute(_SQL["await_merge"], values)
-        self._connection.execute(_SQL["forget_seen_ids"], values)
-        self._connection.execute(_SQL["forget_watermark"], values)
+    Crash:
+        Part of the publish transaction: it is done with the batch, or not at all.
+    """
+    retracted = 0
+    if corrections is not None:
+        retracted = _replace_corrected(voted, layout, corrections)
+    _record_run(voted, run, retracted)
+    if run.replaces:
+        _forget_former(voted, layout)
+
+
+def _replace_corrected(
+    voted: VotedRows, layout: PipelineLayout, corrections: Corrections
+) -> int:
+    """Make room for corrections; return how many of them bring no row."""
+    found = corrections.count()
+    voted.check_moved(CORRECTION, found.staged)
+    for output in layout.outputs_of(HOME):
+        assert output.kind.has_event_rows, "an upsert of anything else"
+        corrections.replace(output.table, voted.values["sequence"])
+    return found.retracting
+
+
+def _record_run(voted: VotedRows, run: BatchRun, retracted: int) -> None:
+    of_run = {
+        **voted.values,
+        "retracted": retracted,
+        "run": run.name,
+        "disposition": run.disposition.value,
+    }
+    voted.connection.execute(_SQL["insert_batch_run"], of_run)
+    for given in run.inputs:
+        voted.connection.execute(
+            _SQL["insert_batch_run_input"],
+            {
+                **of_run,
+                "partition": given.partition,
+                "name": given.name,
+                "checksum": given.checksum,
+            },
+        )
+
+
+def _forget_former(voted: VotedRows, layout: PipelineLayout) -> None:
+    """Remove what earlier batches left in tables and catalog, and the watermark.
+
+    Their rows in the ledger stay, and so do dead letters and other events that did not
+    become results.
+    """
+    for output in layout.outputs_of(HOME):
+        for table in output.kept_tables(voted.tables):
+            voted.connection.execute(_SQL["delete_rows"].format(table=table))
+    for statement in ("await_merge", "forget_seen_ids", "forget_watermark"):
+        voted.connection.execute(_SQL[statement], voted.values)

@@ -34,10 +34,11 @@ from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.outputs.table_trouble import explain_failure
 from tallyweir.sinks.postgres.publish.publish_clock import MEASURES_KEPT, PublishClock
 from tallyweir.sinks.postgres.publish.publish_moves import (
-    KeyedMoves,
     OutputMoves,
-    RunMoves,
+    corrections_of,
+    move_keyed,
     publish_values,
+    write_run,
 )
 from tallyweir.sinks.postgres.server.columns import names
 from tallyweir.sinks.postgres.server.connection import abandon, standbys_waited_for
@@ -99,8 +100,8 @@ class PostgresPublishTransaction:
             epoch=claim.epoch,
             sequence=order.plan.sequence,
         )
-        self._run = (
-            RunMoves(connection, layout, self._tables, order.tally, order.plan.run)
+        self._corrections = (
+            corrections_of(connection, layout, self._tables, order.tally)
             if order.plan.run
             else None
         )
@@ -178,8 +179,8 @@ class PostgresPublishTransaction:
             moves = OutputMoves(voted, self._clock)
             with self._clock.spent_on("ledger"):
                 self._write_ledger(values)
-                if self._run is not None:
-                    self._run.write(voted)
+                if self._plan.run is not None:
+                    write_run(voted, self._layout, self._plan.run, self._corrections)
                 self._move_event_logs(voted)
                 self._advance(values)
             moves.run(self._layout.outputs_of(HOME), HOME)
@@ -187,7 +188,7 @@ class PostgresPublishTransaction:
                 self._write_outputs(values, moves)
             if self._layout.keyed:
                 with self._clock.spent_on("keyed_state"):
-                    KeyedMoves(voted).run()
+                    move_keyed(voted)
 
     def keep_alive(self) -> None:
         """Reset the timeout that ends the transaction of a paused driver."""
@@ -256,7 +257,7 @@ class PostgresPublishTransaction:
                 refusal=refusal.cause,
                 branch=HOME,
                 doing=doing,
-                corrections=self._run.corrections if self._run else None,
+                corrections=self._corrections,
             ) from refusal
         except psycopg.Error as error:
             outputs = self._layout.outputs_of(HOME)

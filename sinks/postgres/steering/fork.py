@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import Connection, IsolationLevel, Rollback, sql
+from psycopg import Connection, Rollback, sql
 from psycopg.errors import UndefinedTable
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
@@ -31,6 +31,7 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch,
     fetch_one,
     read_pipeline,
+    repeatable_read,
 )
 from tallyweir.sinks.postgres.server.columns import qualified, table_identifier
 from tallyweir.sinks.postgres.server.naming import HOME, revisions_table
@@ -132,22 +133,16 @@ def _one_snapshot(
     The snapshot leaves out batches published meanwhile. Postgres looks up names in the
     newest catalog, whatever a transaction sees, so the tables are locked first.
     """
-    former = connection.isolation_level
-    connection.isolation_level = IsolationLevel.REPEATABLE_READ
-    try:
-        with connection.transaction():
-            timeout = sql.Literal(f"{request.lock_timeout_ms}ms")
-            connection.execute(_SQL["set_lock_timeout"].format(timeout=timeout))
-            if found.tables:
-                tables = sql.SQL(", ").join(found.tables)
-                try:
-                    connection.execute(_SQL["keep_tables"].format(tables=tables))
-                except UndefinedTable as error:
-                    raise _tables_changed(request.pipeline) from error
-            yield
-    finally:
-        if not connection.closed:
-            connection.isolation_level = former
+    with repeatable_read(connection):
+        timeout = sql.Literal(f"{request.lock_timeout_ms}ms")
+        connection.execute(_SQL["set_lock_timeout"].format(timeout=timeout))
+        if found.tables:
+            tables = sql.SQL(", ").join(found.tables)
+            try:
+                connection.execute(_SQL["keep_tables"].format(tables=tables))
+            except UndefinedTable as error:
+                raise _tables_changed(request.pipeline) from error
+        yield
 
 
 def _copied(pipeline: AuditedPipeline, empty: tuple[str, ...]) -> tuple[str, ...]:

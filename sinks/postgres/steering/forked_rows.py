@@ -73,17 +73,7 @@ class Copy:
 
 def copy_pipeline(connection: Connection[TupleRow], old: str, new: str) -> int:
     """Register the fork as a copy of the other pipeline; return its number."""
-    columns = _columns_of(connection, "pipeline")
-    connection.execute(
-        _SQL["copy_rows"].format(
-            target=sql.Identifier("tallyweir", "pipeline"),
-            table=sql.Identifier("tallyweir", "pipeline"),
-            columns=_listed(columns),
-            values=sql.SQL(", ").join(map(_copied_value, columns)),
-            kept=sql.SQL("true"),
-        ),
-        {"pipeline": old, "new": new},
-    )
+    _copy_rows(connection, "pipeline", {"pipeline": old, "new": new})
     row = fetch_one(connection, _SQL["pipeline"], pipeline=new)
     return int(row["pipeline_number"])
 
@@ -96,26 +86,14 @@ def draw_moves(connection: Connection[TupleRow], pipeline: str) -> dict[str, int
 
 def copy_ours(connection: Connection[TupleRow], table: str, copy: Copy) -> None:
     """Copy the rows of an own table, without those of outputs that begin empty."""
-    columns = _columns_of(connection, table)
-    kept: sql.Composable = sql.SQL("true")
-    if "output_table" in columns:
-        kept = sql.SQL("output_table = ANY (%(tables)s)")
-    connection.execute(
-        _SQL["copy_rows"].format(
-            target=sql.Identifier("tallyweir", table),
-            table=sql.Identifier("tallyweir", table),
-            columns=_listed(columns),
-            values=sql.SQL(", ").join(map(_copied_value, columns)),
-            kept=kept,
-        ),
-        {
-            "pipeline": copy.pipeline,
-            "new": copy.fork,
-            "tables": list(copy.tables),
-            "shadows": json.dumps(dict(copy.tables)),
-            "moves": json.dumps(dict(copy.moves)),
-        },
-    )
+    values = {
+        "pipeline": copy.pipeline,
+        "new": copy.fork,
+        "tables": list(copy.tables),
+        "shadows": json.dumps(dict(copy.tables)),
+        "moves": json.dumps(dict(copy.moves)),
+    }
+    _copy_rows(connection, table, values)
 
 
 def _copied_value(column: str) -> sql.Composable:
@@ -242,24 +220,37 @@ def copy_seen_ids(
         connection.execute(
             _SQL["create_bucket"], {"number": number, "bucket": row["bucket"]}
         )
-    columns = _columns_of(connection, "seen_id_run")
-    connection.execute(
-        _SQL["copy_rows"].format(
-            target=runs,
-            table=sql.Identifier("tallyweir", "seen_id_run"),
-            columns=_listed(columns),
-            values=sql.SQL(", ").join(map(_copied_value, columns)),
-            # Hidden rows belong to a merge that is under way.
-            kept=sql.SQL("NOT is_hidden"),
-        ),
-        {"pipeline": old, "new": new},
-    )
+    _copy_rows(connection, "seen_id_run", {"pipeline": old, "new": new}, target=runs)
     connection.execute(_SQL["attach_runs"].format(runs=runs, pipeline=sql.Literal(new)))
 
 
-def _columns_of(connection: Connection[TupleRow], table: str) -> list[str]:
-    """Return the columns that the server does not fill by itself."""
-    return list(fetch_one(connection, _SQL["own_columns"], table=table)["columns"])
+def _copy_rows(
+    connection: Connection[TupleRow],
+    table: str,
+    values: Mapping[str, object],
+    *,
+    target: sql.Identifier | None = None,
+) -> None:
+    """Copy a pipeline's rows of an own table, into the same one without a target."""
+    own = sql.Identifier("tallyweir", table)
+    # Columns that the server does not fill by itself.
+    columns = fetch_one(connection, _SQL["own_columns"], table=table)["columns"]
+    kept = sql.SQL("true")
+    if "output_table" in columns:
+        kept = sql.SQL("output_table = ANY (%(tables)s)")
+    elif "is_hidden" in columns:
+        # Hidden rows belong to a merge that is under way.
+        kept = sql.SQL("NOT is_hidden")
+    connection.execute(
+        _SQL["copy_rows"].format(
+            target=target or own,
+            table=own,
+            columns=_listed(columns),
+            values=sql.SQL(", ").join(map(_copied_value, columns)),
+            kept=kept,
+        ),
+        values,
+    )
 
 
 def _listed(columns: Iterable[str]) -> sql.Composed:

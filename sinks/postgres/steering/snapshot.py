@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from psycopg import Connection, IsolationLevel, Rollback, sql
+from psycopg import Connection, Rollback, sql
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.ledger.audited_pipeline import (
@@ -27,6 +27,7 @@ from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch_one,
     fetch_pipeline,
     read_pipeline,
+    repeatable_read,
 )
 from tallyweir.sinks.postgres.ledger.output_kinds import kind_of
 from tallyweir.sinks.postgres.server.columns import columns_of, table_identifier
@@ -134,7 +135,7 @@ def take_snapshot(
     with translated("taking a snapshot"):
         with connection.transaction():
             fetch_pipeline(connection, pipeline)
-        with _undisturbed(connection, pipeline), _one_moment(connection):
+        with _undisturbed(connection, pipeline), repeatable_read(connection):
             audited = read_pipeline(connection, pipeline)
             hold_tables(connection, audited)
             check_at_home(audited)
@@ -357,18 +358,6 @@ def _undisturbed(connection: Connection[TupleRow], pipeline: str) -> Iterator[No
         if not connection.closed:
             with connection.transaction():
                 fetch_one(connection, _SQL["release"], pipeline=pipeline)
-
-
-@contextmanager
-def _one_moment(connection: Connection[TupleRow]) -> Iterator[None]:
-    former = connection.isolation_level
-    connection.isolation_level = IsolationLevel.REPEATABLE_READ
-    try:
-        with connection.transaction():
-            yield
-    finally:
-        if not connection.closed:
-            connection.isolation_level = former
 
 
 def _schema_name(snapshot_number: int) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from psycopg import Connection
+from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.audit.audited_databases import (
@@ -28,10 +28,11 @@ from tallyweir.sinks.postgres.audit.audited_databases import (
 )
 from tallyweir.sinks.postgres.audit.receipt import Check, judge, not_applicable
 from tallyweir.sinks.postgres.ledger.audited_pipeline import AuditedPipeline, fetch
-from tallyweir.sinks.postgres.server.naming import database_of
+from tallyweir.sinks.postgres.server.naming import branch_prefix, database_of
 from tallyweir.sinks.postgres.server.statements import load_statements
 
 _BRANCHES = load_statements("tallyweir.sinks.postgres.audit.checks", "branches.sql")
+_ALL = sql.SQL("true")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,17 +118,32 @@ def read_branches_of(
     home: Connection[TupleRow], pipeline: str, sequences: Iterable[int]
 ) -> tuple[DecidedBranch, ...]:
     """Read the branches with which the given batches were committed."""
-    rows = fetch(
-        home, _BRANCHES["branches_of"], pipeline=pipeline, sequences=sorted(sequences)
+    return _read_decided(
+        home,
+        pipeline,
+        sql.SQL("decided.sequence = ANY (%(sequences)s)"),
+        sequences=sorted(sequences),
     )
-    return tuple(DecidedBranch(**row) for row in rows)
 
 
 def read_unresolved(
     home: Connection[TupleRow], pipeline: str
 ) -> tuple[DecidedBranch, ...]:
-    """Read the decided branches that no resolver has seen committed."""
-    rows = fetch(home, _BRANCHES["unresolved_branches"], pipeline=pipeline)
+    """Read the decided branches that no resolver has seen committed.
+
+    They may be committed by now.
+    """
+    return _read_decided(home, pipeline, sql.SQL("decided.committed_at IS NULL"))
+
+
+def _read_decided(
+    home: Connection[TupleRow],
+    pipeline: str,
+    only: sql.SQL = _ALL,
+    **values: object,
+) -> tuple[DecidedBranch, ...]:
+    statement = _BRANCHES["decided_branches"].format(only=only)
+    rows = fetch(home, statement, pipeline=pipeline, **values)
     return tuple(DecidedBranch(**row) for row in rows)
 
 
@@ -137,14 +153,14 @@ def read_prepared(
     """Return the branches that are still prepared, with their age in seconds."""
     rows = database.fetch(
         _BRANCHES["prepared"],
-        prefix=f"tallyweir:{pipeline.installation}:{pipeline.number}:",
+        prefix=branch_prefix(pipeline.installation, pipeline.number),
     )
     return {row["gid"]: row["age_s"] for row in rows}
 
 
 def read_marked(database: AuditedDatabase, gids: Iterable[str]) -> set[str]:
     """Return which of the given branches are committed in their database."""
-    if not _has_markers(database):
+    if not has_markers(database):
         return set()
     rows = database.fetch(_BRANCHES["marked_among"], gids=list(gids))
     return {row["gid"] for row in rows}
@@ -154,11 +170,9 @@ def read_branches(
     databases: AuditedDatabases, pipeline: AuditedPipeline
 ) -> BranchFindings:
     """Read decisions, then markers, inside the caller's snapshots."""
-    decided = databases.home.fetch(
-        _BRANCHES["decided_branches"], pipeline=pipeline.name
-    )
+    decided = _read_decided(databases.home.connection, pipeline.name)
     return BranchFindings(
-        decided={row["gid"]: DecidedBranch(**row) for row in decided},
+        decided={branch.gid: branch for branch in decided},
         markers={
             name: _read_markers(database, pipeline)
             for name, database in databases.by_name.items()
@@ -268,7 +282,7 @@ def _agrees(marker: Marker, decided: DecidedBranch | None) -> bool:
 def _read_markers(
     database: AuditedDatabase, pipeline: AuditedPipeline
 ) -> tuple[Marker, ...]:
-    if not _has_markers(database):
+    if not has_markers(database):
         return ()
     rows = database.fetch(
         _BRANCHES["markers"],
@@ -278,6 +292,7 @@ def _read_markers(
     return tuple(Marker(**row) for row in rows)
 
 
-def _has_markers(database: AuditedDatabase) -> bool:
+def has_markers(database: AuditedDatabase) -> bool:
+    """Tell whether a database has the table of markers."""
     (row,) = database.fetch(_BRANCHES["has_markers"])
     return bool(row["present"])

@@ -1,8 +1,5 @@
 -- Where the histories of a home database and of a participant diverge.
 
--- name: has_markers
-SELECT to_regclass('tallyweir_participant.marker') IS NOT NULL AS present
-
 -- name: marked_branches
 SELECT DISTINCT branch
 FROM tallyweir_participant.marker
@@ -38,11 +35,6 @@ WHERE pipeline = %(pipeline)s
   AND branch = %(branch)s
   AND sequence > %(after)s
 ORDER BY sequence
-
--- name: markers_among
-SELECT gid
-FROM tallyweir_participant.marker
-WHERE gid = ANY(%(gids)s)
 
 -- name: offsets_of
 SELECT topic, partition, min(from_offset) AS first, max(until_offset) AS until

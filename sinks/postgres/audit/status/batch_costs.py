@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from psycopg import Connection, sql
+from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.diagnosis.batch_time import MeasuredBatch
@@ -216,7 +216,7 @@ def _state_sizes(
     connection: Connection[TupleRow], audited: AuditedPipeline
 ) -> Iterator[StateSize]:
     windows = {
-        _text(connection, state_table(audited.number, output.table)): output.table
+        state_table(audited.number, output.table).as_string(connection): output.table
         for output in audited.windows
         if HOME in output.databases
     }
@@ -297,17 +297,13 @@ def _own_tables(
     own = [_POSITIONS, *_keyed(audited)]
     for output in audited.windows:
         own.append(output.quoted(connection))
-        own.append(_text(connection, state_table(audited.number, output.table)))
+        own.append(state_table(audited.number, output.table).as_string(connection))
     return own
 
 
 def _keyed(audited: AuditedPipeline) -> tuple[str, ...]:
     """Name the ledger's tables of state and timers if the pipeline keeps any."""
     return _KEYED if any(one.kind.keeps_keys for one in audited.outputs) else ()
-
-
-def _text(connection: Connection[TupleRow], name: sql.Identifier) -> str:
-    return name.as_string(connection)
 
 
 _COST = load_statements("tallyweir.sinks.postgres.audit.status", "cost.sql")

@@ -13,6 +13,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import DictRow, TupleRow
 
+from tallyweir.sinks.postgres.audit.status.progress import RECENT_S
 from tallyweir.sinks.postgres.ledger.audited_pipeline import (
     fetch,
     fetch_pipeline,
@@ -129,9 +130,6 @@ def _read(
 
 
 _CHARTS = load_statements("tallyweir.sinks.postgres.audit.status", "charts.sql")
-
-#: How many seconds back status and metrics count as "now".
-RECENT_S = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -222,9 +222,11 @@ def explain(
             awaited = _not_marked(parts, unresolved)
             searchable = _searchable_outputs(parts, audited)
             found = _find_committed(parts, audited, searchable, event_id)
-        found += _find_replaced(connection, pipeline, event_id)
-        found += _find_put_aside(connection, pipeline, event_id)
-        found += _find_waiting(connection, pipeline, event_id)
+        asked = {"pipeline": pipeline, "event_id": event_id}
+        found += _find_at_home(connection, "replaced_rows", Fate.REPLACED, asked)
+        found += _find_put_aside(connection, asked)
+        # Messages that the relay has sent are gone from the outbox.
+        found += _find_at_home(connection, "waiting_messages", Fate.COMMITTED, asked)
         redrives = find_redrives(connection, pipeline, found)
         found += letters_of(connection, pipeline, redrives, known=found)
         erased_by = find_erasures(connection, pipeline, event_id, fingerprint_probe)
@@ -404,24 +406,19 @@ def _find_left_out(
     )
 
 
-def _find_replaced(
-    connection: Connection[TupleRow], pipeline: str, event_id: str
+def _find_at_home(
+    connection: Connection[TupleRow],
+    statement: str,
+    fate: Fate,
+    asked: Mapping[str, str],
 ) -> list[DictRow]:
-    return [
-        {**row, "fate": Fate.REPLACED}
-        for row in fetch(
-            connection,
-            _EXPLANATION["replaced_rows"],
-            pipeline=pipeline,
-            event_id=event_id,
-        )
-    ]
+    rows = fetch(connection, _EXPLANATION[statement], **asked)
+    return [{**row, "fate": fate} for row in rows]
 
 
 def _find_put_aside(
-    connection: Connection[TupleRow], pipeline: str, event_id: str
+    connection: Connection[TupleRow], asked: Mapping[str, str]
 ) -> list[DictRow]:
-    asked = {"pipeline": pipeline, "event_id": event_id}
     found: list[DictRow] = []
     for side in (*PUT_ASIDE, LATE_EVENTS):
         statement = _EXPLANATION["put_aside"].format(
@@ -433,21 +430,6 @@ def _find_put_aside(
             output = row.get("output_table")
             found.append({**row, "fate": side.fate, "output": output, "detail": detail})
     return found
-
-
-def _find_waiting(
-    connection: Connection[TupleRow], pipeline: str, event_id: str
-) -> list[DictRow]:
-    """Find messages in the outbox; those that the relay has sent are gone from it."""
-    return [
-        {**row, "fate": Fate.COMMITTED}
-        for row in fetch(
-            connection,
-            _EXPLANATION["waiting_messages"],
-            pipeline=pipeline,
-            event_id=event_id,
-        )
-    ]
 
 
 def _read_batches(

@@ -195,3 +195,16 @@ WHERE NOT final
 -- name: forget_settled_state
 DELETE FROM {state}
 WHERE window_end + %(allowed_lateness)s <= %(watermark_after)s
+
+-- name: windows_in_parts
+-- The staged rows of windows that came in several parts.
+SELECT array_agg(ctid::text), {sketches}
+FROM {staging}
+WHERE xmin = ANY(%(transactions)s::xid[])
+GROUP BY {keys}, window_end
+HAVING count(*) > 1
+
+-- name: put_joined
+UPDATE {staging}
+SET {columns}
+WHERE ctid = ANY(%(places)s::tid[])

@@ -11,25 +11,7 @@ SELECT decided.sequence, decided.branch, decided.gid, decided.committed_at,
 FROM tallyweir.batch_branch AS decided
 JOIN tallyweir.batch AS batch USING (pipeline, sequence)
 WHERE decided.pipeline = %(pipeline)s
-ORDER BY decided.sequence, decided.branch;
-
--- name: unresolved_branches
--- Decided branches that no resolver has seen committed; they may be committed by now.
-SELECT decided.sequence, decided.branch, decided.gid, decided.committed_at,
-       batch.published_at AS decided_at
-FROM tallyweir.batch_branch AS decided
-JOIN tallyweir.batch AS batch USING (pipeline, sequence)
-WHERE decided.pipeline = %(pipeline)s
-  AND decided.committed_at IS NULL
-ORDER BY decided.sequence, decided.branch;
-
--- name: branches_of
-SELECT decided.sequence, decided.branch, decided.gid, decided.committed_at,
-       batch.published_at AS decided_at
-FROM tallyweir.batch_branch AS decided
-JOIN tallyweir.batch AS batch USING (pipeline, sequence)
-WHERE decided.pipeline = %(pipeline)s
-  AND decided.sequence = ANY (%(sequences)s)
+  AND {only}
 ORDER BY decided.sequence, decided.branch;
 
 -- name: decided_among
