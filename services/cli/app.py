@@ -21,6 +21,7 @@ COMMAND_MODULES = (
     "tallyweir.services.cli.dev.demo",
     "tallyweir.services.cli.servers.up",
     "tallyweir.services.cli.servers.migrate",
+    "tallyweir.services.cli.pipelines.look",
     "tallyweir.services.cli.pipelines.run",
     "tallyweir.services.cli.pipelines.notebook",
     "tallyweir.services.cli.pipelines.templates",

@@ -132,6 +132,28 @@ def find_endpoints() -> Endpoints:
     return Endpoints(kafka_bootstrap=bootstrap, home_dsn=home_dsn)
 
 
+def find_kafka_bootstrap() -> str:
+    """Find only Kafka, without starting a server.
+
+    Raises:
+        ConfigurationError: ``SERVER_NOT_RUNNING``.
+    """
+    bootstrap = given_kafka_bootstrap()
+    if bootstrap is not None:
+        return bootstrap
+    from tallyweir.services.local.embedded.servers import embedded_kafka  # noqa: PLC0415 - slow
+
+    server = embedded_kafka()
+    if server.is_running():
+        return f"127.0.0.1:{server.last_port() or _NOBODYS_PORT}"
+    raise ConfigurationError(
+        "SERVER_NOT_RUNNING",
+        saw=f"{KAFKA_VARIABLE} is not set, and the embedded Kafka does not run.",
+        why="No Kafka is available, and commands that only read do not start one.",
+        fix=f"{launcher()} up starts the embedded servers; or set {KAFKA_VARIABLE}.",
+    )
+
+
 def find_home_dsn() -> str:
     """Find the home database without starting a server.
 

@@ -25,6 +25,7 @@ _COMMANDS = (
     "erasures p",
     "indoubt list",
     "logs p",
+    "look --topic t",
     "monitor",
     "offsets show p",
     "offsets reset p --to-offset t:0=1 --reason r --dry-run",

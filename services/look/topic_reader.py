@@ -1,0 +1,231 @@
+"""Read a topic, or the start, middle and end of each partition, and leave no trace.
+
+The consumer joins no group and commits nothing. It sees committed records only, as the
+drivers do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import cast
+
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+)
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from tallyweir.services.kafka.clients import admin_client, looking_consumer
+from tallyweir.services.kafka.topic_log import (
+    BROKER_TIMEOUT_S,
+    SILENCE_MAX_S,
+    TopicLog,
+)
+from tallyweir.services.look.looked_record import (
+    LookedRecord,
+    ReadExtent,
+    TopicFacts,
+)
+from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+
+_FETCHED = 5_000
+_GROUP = "tallyweir-look"
+_SETTINGS = (
+    "cleanup.policy",
+    "compression.type",
+    "message.timestamp.type",
+    "retention.bytes",
+    "retention.ms",
+)
+#: By partition, the offsets to read.
+Section = Mapping[int, tuple[int, int]]
+
+
+def plan_sections(
+    offsets: Mapping[int, tuple[int, int]], records: int | None
+) -> list[Section]:
+    """Choose what to read: the whole topic, or three sections of each partition.
+
+    Args:
+        offsets: By partition, the first offset and the one after the last.
+        records: How many to read about; None for all.
+
+    Returns:
+        The sections in the order in which they are read, which is that of offsets.
+    """
+    filled = {one: span for one, span in offsets.items() if span[0] < span[1]}
+    if records is None or _offsets_in(filled) <= records:
+        return [filled] if filled else []
+    length = max(1, records // (3 * len(filled)))
+    rounds: list[dict[int, tuple[int, int]]] = [{}, {}, {}]
+    for partition, (start, until) in filled.items():
+        if until - start <= 3 * length:
+            rounds[0][partition] = (start, until)
+            continue
+        middle = start + (until - start - length) // 2
+        for index, begin in enumerate((start, middle, until - length)):
+            rounds[index][partition] = (begin, begin + length)
+    return [one for one in rounds if one]
+
+
+def _offsets_in(section: Section) -> int:
+    return sum(until - start for start, until in section.values())
+
+
+class TopicReader:
+    """Reads one topic.
+
+    Args:
+        bootstrap: ``host:port``, several separated by commas.
+        topic: The topic.
+    """
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+
+    def find_facts(self) -> TopicFacts:
+        """Ask Kafka for the topic's offsets and settings.
+
+        Raises:
+            ConfigurationError: ``TOPIC_MISSING``.
+            RetryableError: ``KAFKA_UNREACHABLE``.
+        """
+        admin = admin_client(self._bootstrap)
+        self._require_topic(admin)
+        positions = TopicLog(self._bootstrap, self._topic).read_positions()
+        return TopicFacts(
+            topic=self._topic,
+            offsets={
+                place.partition: (at.log_start_offset, at.log_end_offset)
+                for place, at in sorted(positions.items())
+            },
+            settings=self._read_settings(admin),
+        )
+
+    def read(
+        self, facts: TopicFacts, records: int | None, extent: ReadExtent
+    ) -> Iterator[LookedRecord]:
+        """Yield records of the topic; those of a partition in the order of offsets.
+
+        Args:
+            facts: As ``find_facts`` returns them.
+            records: How many to read about; None for all.
+            extent: Gets what was read.
+
+        Raises:
+            RetryableError: ``KAFKA_UNREACHABLE``: nothing came for
+                ``SILENCE_MAX_S`` seconds.
+        """
+        sections = plan_sections(facts.offsets, records)
+        planned = sum(map(_offsets_in, sections))
+        extent.is_whole = planned == facts.offset_count
+        consumer = looking_consumer(self._bootstrap, _GROUP)
+        with closing(consumer):
+            for section in sections:
+                for record in self._read_section(consumer, section):
+                    extent.records += 1
+                    yield record
+                extent.offsets += _offsets_in(section)
+
+    def _read_section(
+        self, consumer: Consumer, section: Section
+    ) -> Iterator[LookedRecord]:
+        consumer.assign(
+            [
+                KafkaTopicPartition(self._topic, partition, start)
+                for partition, (start, _) in section.items()
+            ]
+        )
+        unread = set(section)
+        give_up = time.monotonic() + SILENCE_MAX_S
+        while unread:
+            if time.monotonic() > give_up:
+                raise self._unreachable("sent nothing while records were read")
+            for message in consumer.consume(_FETCHED, timeout=0.5):
+                give_up = time.monotonic() + SILENCE_MAX_S
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None, "a message has a partition"
+                if self._is_end(message):
+                    unread.discard(partition)
+                    continue
+                assert offset is not None, "a record has an offset"
+                if partition not in unread:
+                    continue
+                until = section[partition][1]
+                if offset < until:
+                    yield _record_of(message, partition, offset)
+                if offset >= until - 1:
+                    unread.discard(partition)
+
+    def _is_end(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return False
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - public name
+            return True
+        raise self._unreachable(f"answered {error.str()}")
+
+    def _require_topic(self, admin: AdminClient) -> None:
+        # List all topics: asking for one by name could create it.
+        try:
+            topics = admin.list_topics(timeout=BROKER_TIMEOUT_S).topics
+        except KafkaException as error:
+            raise self._unreachable(f"answered {error.args[0].str()}") from error
+        if self._topic in topics:
+            return
+        own = sorted(name for name in topics if not name.startswith("__"))
+        near = difflib.get_close_matches(self._topic, own, n=1)
+        raise ConfigurationError(
+            "TOPIC_MISSING",
+            saw=f"Kafka at {self._bootstrap} has no topic {self._topic!r}; it has "
+            f"{', '.join(own[:10]) or 'none'}.",
+            why="There is nothing to look at.",
+            fix=f"Write --topic {near[0]}." if near else "Correct --topic or --kafka.",
+        )
+
+    def _read_settings(self, admin: AdminClient) -> dict[str, str]:
+        """Read the topic's settings; none without the right to do so."""
+        resource = ConfigResource(ResourceType.TOPIC, self._topic)
+        try:
+            answers = admin.describe_configs(
+                [resource], request_timeout=BROKER_TIMEOUT_S
+            )
+            found = answers[resource].result()
+        except KafkaException:
+            return {}
+        return {name: found[name].value for name in _SETTINGS if name in found}
+
+    def _unreachable(self, what: str) -> RetryableError:
+        return RetryableError(
+            "KAFKA_UNREACHABLE",
+            saw=f"The broker at {self._bootstrap} {what}.",
+            why="Only Kafka knows what the topic holds.",
+            fix="Check that the broker runs and that --kafka or "
+            "TALLYWEIR_KAFKA_BOOTSTRAP names it.",
+        )
+
+
+def _record_of(message: Message, partition: int, offset: int) -> LookedRecord:
+    kind, milliseconds = message.timestamp()
+    headers = cast(list[tuple[str, object]], message.headers() or [])
+    return LookedRecord(
+        partition=partition,
+        offset=offset,
+        timestamp_ms=None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds,
+        key=_bytes(message.key()),
+        value=_bytes(message.value()),
+        headers={name: value for name, value in headers if isinstance(value, bytes)},
+    )
+
+
+def _bytes(value: object) -> bytes | None:
+    assert value is None or isinstance(value, bytes), "no deserializer is set"
+    return value
