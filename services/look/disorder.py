@@ -48,7 +48,8 @@ class DisorderMeter:
         if micros > self.now + _FUTURE:
             self.future += 1
             return
-        newest = max(self.newest.get(partition, micros), min(micros, self.now))
+        known = min(micros, self.now)
+        newest = max(self.newest.get(partition, known), known)
         self.newest[partition] = newest
         lag = max(0, newest - micros)
         self.longest = max(self.longest, lag)

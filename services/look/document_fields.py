@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tallyweir.schemas.formats.json.json_fields import write_path
 from tallyweir.schemas.formats.json.json_text import Value
-from tallyweir.schemas.pipeline.checks.names import check_column
+from tallyweir.schemas.pipeline.checks.names import RESERVED_COLUMNS, check_column
 from tallyweir.services.look.field_profile import FieldProfile, InferredType
 
 NAMES_MAX = 1_000
@@ -166,4 +166,5 @@ def _column_of(path: tuple[str, ...], taken: set[str]) -> str:
 
 
 def _is_free(column: str, taken: set[str]) -> bool:
-    return column.casefold() not in taken and not list(check_column(column, ("field",)))
+    is_new = column.casefold() not in taken | RESERVED_COLUMNS
+    return is_new and not list(check_column(column, ("field",)))

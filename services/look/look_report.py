@@ -152,8 +152,9 @@ class LookReport:
             )
             return
         yield (
-            f"  event_id: {proposal.id_name}. {chosen.counts.repeats:,} repeats would "
-            f"be dropped, {chosen.counts.conflicts:,} conflicts would be dead letters."
+            f"  event_id: {proposal.id_name}. Repeats, which are dropped: "
+            f"{chosen.counts.repeats:,}; conflicts, which are dead letters: "
+            f"{chosen.counts.conflicts:,}."
         )
         if not self.extent.is_whole:
             yield "  A sample misses repeats that lie far apart; --all counts them."
@@ -165,8 +166,8 @@ class LookReport:
             rows=[
                 (
                     one.name,
-                    format_duration(one.for_all),
-                    format_duration(one.for_most),
+                    show_delay(one.for_all),
+                    show_delay(one.for_most),
                     one.lacking,
                     one.future,
                     f"if it is epoch {one.unit}" if one.unit else "",
@@ -259,6 +260,22 @@ def _id_row(one: IdCandidate) -> tuple[object, ...]:
         one.lacking,
         "; ".join(notes),
     )
+
+
+def show_delay(delay: timedelta) -> str:
+    """Write a delay in its two largest units, rounded up."""
+    milliseconds = delay // timedelta(milliseconds=1)
+    if milliseconds < 10 * _MS_OF_S:
+        return f"{milliseconds} ms"
+    seconds = -(-milliseconds // _MS_OF_S)
+    days, seconds = divmod(seconds, 86_400)
+    hours, seconds = divmod(seconds, 3_600)
+    minutes, seconds = divmod(seconds, 60)
+    if days:
+        return f"{days} d {hours + bool(minutes or seconds)} h"
+    if hours:
+        return f"{hours} h {minutes + bool(seconds)} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
 def _rough(milliseconds: int) -> str:
