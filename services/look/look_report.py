@@ -23,6 +23,7 @@ _SCHEMA_IDS_SHOWN = 5
 _MS_OF_S = 1_000
 #: What to do about topics that this release does not read.
 _ADVICE = {
+    ValueKind.JSON: "The documents have no field that could be a column.",
     ValueKind.AVRO: "Its contract is not known here: give its file, with the schema "
     "id in it, by --schema FILE.avsc.",
     ValueKind.BROKEN_JSON: "Correct the producer: every record would be a dead letter.",

@@ -145,6 +145,8 @@ def propose(profile: TopicProfile, topic: str) -> Proposal | None:
     everything = [*times, *profile.kafka_times.measure()]
     if kind is ValueKind.JSON:
         fields = profile.fields.list_fields()
+        if not fields:
+            return None
         id_fields = {one.name for one in fields if one.type.sql in _ID_TYPES}
         instants = {one.name for one in fields if _is_instant(one)}
         return Proposal(
