@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.contract import load_contract
 from tallyweir.schemas.pipeline.pipeline_file import load_pipeline
 from tallyweir.services.look.look import require_new
 from tallyweir.services.look.pipeline_proposal import (
@@ -14,7 +17,7 @@ from tallyweir.services.look.pipeline_proposal import (
     table_name,
     write_yaml,
 )
-from tallyweir.services.look.tests.looked_topics import proposed, records, told
+from tallyweir.services.look.tests.looked_topics import proposed, record, records, told
 from tallyweir.services.look.topic_reader import plan_sections
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
@@ -109,3 +112,34 @@ def test_a_topic_gives_its_name_to_pipeline_and_table(
 ) -> None:
     """As far as both may have it."""
     assert (pipeline, table) == (pipeline_name(topic), table_name(topic))
+
+
+def test_a_known_avro_contract_is_named_in_the_file(tmp_path: Path) -> None:
+    """Its fields are candidates as those of documents are."""
+    contract = load_contract("order.v1")
+    found = [
+        record(
+            encode(
+                contract,
+                {
+                    "order_id": f"o{number}",
+                    "customer_id": 1,
+                    "amount_cents": 100,
+                    "currency": "EUR",
+                    "ordered_at": dt.datetime(2026, 11, 20, 10, number, tzinfo=dt.UTC),
+                },
+            ),
+            number,
+        )
+        for number in range(5)
+    ]
+    text = write_yaml(proposed(found), "all", tmp_path)
+    path = tmp_path / "orders.yaml"
+    path.write_text(text, "utf-8")
+    source = load_pipeline(path).source
+    assert ("order.v1", "order_id", "ordered_at") == (
+        source.schema,
+        source.event_id,
+        source.event_time,
+    )
+    assert "order.v1" in told(found)
