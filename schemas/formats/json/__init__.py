@@ -7,5 +7,10 @@
 - ``json_codec``: the compiled form of a contract, for one document.
 - ``json_damages``: ways to break a payload.
 - ``json_format``: the format.
-- ``json_rows``: a batch of payloads to columns, one document at a time.
+- ``json_rows``: payloads to columns, one document at a time.
+- ``json_decoder``: a batch of payloads to columns, by ``json_columns`` as far as that
+  can prove them good, and by ``json_rows`` otherwise.
+- ``json_columns``: ``json_scan`` finds the texts of many documents, ``json_objects``
+  walks through their members, ``json_leaves`` and ``json_numbers`` read the values,
+  ``json_assembly`` joins them to canonical forms and columns.
 """
