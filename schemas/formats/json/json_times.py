@@ -29,6 +29,7 @@ _MOMENT = re.compile(
     r"([Zz]|([+-])([0-9]{2})(?::?([0-9]{2}))?)?"
 )
 _HOURS, _MINUTES = 24, 60
+_EXAMPLE = "2026-11-26T08:16:09Z"
 
 
 class UnreadableTimeError(ValueError):
@@ -72,7 +73,7 @@ def read_moment(
     """
     found = _MOMENT.fullmatch(text)
     if found is None:
-        raise UnreadableTimeError("expected a date and a time with Z or an offset")
+        raise UnreadableTimeError(f"expected a time such as {_EXAMPLE}")
     fraction = _micros_of(found[7] or "", is_truncated=is_truncated)
     try:
         parts = [int(part or 0) for part in found.groups()[:6]]
