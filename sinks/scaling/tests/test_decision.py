@@ -157,6 +157,16 @@ def test_a_pipeline_with_nothing_to_do_goes_down_to_the_least() -> None:
     assert seen[decisions.index(changed[0])].at_s == LOWER_PAUSE_S
 
 
+def test_a_fall_waits_until_fewer_would_have_been_enough_for_the_pause() -> None:
+    """What was wanted two minutes ago may be wanted again."""
+    busy = steady(seconds=200, arriving=4_000, done=4_000, busy=0.7, executors=4)
+    idle = [replace(busy[-1], at_s=busy[-1].at_s + n * LOOK_S) for n in range(1, 25)]
+    *_, last = decide_all(FREE, [*busy, *idle], stands(4))
+    assert last.wanted == 0
+    assert last.standing.executors == 4
+    assert last.because is Because.COOLING_DOWN
+
+
 def test_executors_that_are_busy_with_no_offsets_are_idle() -> None:
     """A batch that is staged again and again, or timers: nothing arrives for them."""
     seen = steady(arriving=0, done=0, busy=0.9, executors=3)
