@@ -187,12 +187,14 @@ def _boolean(cell: str) -> bool:
 
 _PARSERS: dict[str, Parse] = {
     "boolean": _boolean,
+    "smallint": _whole,
     "int": _whole,
     "long": _whole,
     "float": _real,
     "double": _real,
     "string": str,
     "uuid": str,
+    "json": str,
     "enum": str,
     **{kind: parse for kind, parse in TEXT_PARSERS.items() if kind != "bytes"},
 }

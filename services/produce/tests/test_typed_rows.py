@@ -8,7 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from tallyweir.schemas.contract import Contract, load_contract
+from tallyweir.schemas.codec import encode
+from tallyweir.schemas.contract import Contract, DeclaredFields, load_contract
 from tallyweir.schemas.tests.strategies import contract_of
 from tallyweir.services.produce.emit import TypedRows, plan_faults
 from tallyweir.sinks.protocol.errors import ConfigurationError
@@ -155,6 +156,17 @@ def test_bytes_that_are_no_text_are_named() -> None:
     lines = io.TextIOWrapper(io.BytesIO(HEADER.encode() + b"\xff\n"), encoding="utf-8")
     with pytest.raises(ConfigurationError, match="not UTF-8"):
         list(TypedRows(lines, CONTRACT, form="csv"))
+
+
+def test_cells_of_csv_become_documents_of_declared_fields() -> None:
+    """A field of type ``jsonb`` is given as JSON text."""
+    fields = {"id": "text not null", "n": "smallint", "at": "date", "tags": "jsonb"}
+    contract = load_contract(DeclaredFields(fields=fields, unknown="ignore").reference)
+    text = 'id,n,at,tags\na,3,2024-05-01,"[1, 2.50]"\n'
+    (record,) = rows(text, contract=contract)
+    assert b'{"id":"a","n":3,"at":"2024-05-01","tags":[1,2.5]}' == encode(
+        contract, record
+    )
 
 
 def test_rows_know_their_line_when_a_record_does_not_fit() -> None:
