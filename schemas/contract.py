@@ -81,7 +81,7 @@ class Contract:
     schema_id: int
     text: str
     fields: tuple[ContractField, ...]
-    path: Path
+    path: Path = field(compare=False)
     format: Format
     tree: Record = field(repr=False, compare=False)
 
@@ -116,8 +116,11 @@ class DeclaredFields:
         """Read a reference; None if it is a contract's name or file."""
         if not reference.startswith("{"):
             return None
-        written = json.loads(reference)
-        return cls(fields=dict(written["fields"]), unknown=written["unknown"])
+        try:
+            written = json.loads(reference)
+            return cls(fields=dict(written["fields"]), unknown=written["unknown"])
+        except (KeyError, TypeError, ValueError):
+            return None
 
 
 def load_contract(reference: str, beside: Path | None = None) -> Contract:

@@ -21,6 +21,8 @@ from tallyweir.sinks.protocol.durations import format_duration
 _IDS_SHOWN = 8
 _SCHEMA_IDS_SHOWN = 5
 _MS_OF_S = 1_000
+#: Kafka's way to say "for ever" is the greatest number; a century is no plan either.
+_FOR_EVER_MS = 100 * 365 * 86_400 * _MS_OF_S
 #: What to do about topics that this release does not read.
 _ADVICE = {
     ValueKind.JSON: "The documents have no field that could be a column.",
@@ -208,7 +210,7 @@ class LookReport:
         given = self.facts.settings.get("retention.ms")
         if given is None:
             return "unknown; the topic's settings could not be read"
-        if int(given) < 0:
+        if not 0 <= int(given) < _FOR_EVER_MS:
             return "without a limit"
         kept = _rough(int(given))
         oldest = self.profile.oldest_ms

@@ -112,7 +112,10 @@ def _schemas(path: Path, source: dict[str, object]) -> tuple[str, ...]:
         return _texts(path, source, "schema")
     if not isinstance(fields, dict):
         raise _malformed(path, f"source.fields is {fields!r:.60}, expected a mapping")
-    named = {str(name): _text(path, fields, str(name), fields[name]) for name in fields}
+    for name in fields:
+        if not isinstance(name, str):
+            raise _malformed(path, f"reads the field {name!r} as no text; quote it")
+    named = {name: _text(path, fields, name, fields[name]) for name in fields}
     unknown = _text(path, source, "unknown", source.get("unknown", "ignore"))
     return (DeclaredFields(fields=named, unknown=unknown).reference,)
 

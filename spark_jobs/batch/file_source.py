@@ -21,7 +21,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tallyweir.schemas.contract import Contract
-from tallyweir.schemas.pipeline import HeaderId
+from tallyweir.schemas.pipeline import HeaderId, PositionId
+from tallyweir.schemas.pipeline.events.source import KAFKA_TIMESTAMP
 from tallyweir.sinks.protocol.batch_run import RunInput
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.spark_jobs.batch.file_chunk import FileChunk, FileForm, FileRow
@@ -229,8 +230,8 @@ def open_files(files: PipelineFiles, paths: Sequence[Path]) -> FileSource:
     """Check the files of a run, in the given order.
 
     Raises:
-        ConfigurationError: ``RUN_WITHOUT_IDS``, ``RUN_SEVERAL_CONTRACTS``, or as
-            ``read_input_files``.
+        ConfigurationError: ``RUN_WITHOUT_IDS``, ``RUN_WITHOUT_TIMES``,
+            ``RUN_SEVERAL_CONTRACTS``, or as ``read_input_files``.
     """
     event_id = files.pipeline.source.event_id
     if isinstance(event_id, HeaderId):
@@ -240,6 +241,21 @@ def open_files(files: PipelineFiles, paths: Sequence[Path]) -> FileSource:
             why="A row of a file has no headers, and without an ID the run could not "
             "notice repeats.",
             fix="Use a field as the pipeline's event_id.",
+        )
+    if isinstance(event_id, PositionId):
+        raise ConfigurationError(
+            "RUN_WITHOUT_IDS",
+            saw="The pipeline takes the position in Kafka as the event ID.",
+            why="A row of a file has no such position, so a run of another name would "
+            "count it again.",
+            fix="Use a field as the pipeline's event_id.",
+        )
+    if files.pipeline.source.event_time == KAFKA_TIMESTAMP:
+        raise ConfigurationError(
+            "RUN_WITHOUT_TIMES",
+            saw="The pipeline takes the event time from Kafka's timestamp.",
+            why="A row of a file has none.",
+            fix="Use a field as the pipeline's event_time.",
         )
     contract, *others = (one.contract for one in files.contracts.each)
     if others:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
@@ -256,7 +257,7 @@ class RecordReader:
             {
                 PLACE: pa.array(places, pa.int64()),
                 OFFSET: pa.array([offset for _, _, offset in positions], pa.int64()),
-                TIMESTAMP: pa.array(times_ms * 1_000, pa.timestamp("us", tz="UTC")),
+                TIMESTAMP: pa.array(_micros(times_ms), pa.timestamp("us", tz="UTC")),
                 KEY: pa.array([one.key() for one in messages], pa.binary()),
                 VALUE: pa.array([one.value() for one in messages], pa.binary()),
             }
@@ -274,6 +275,12 @@ def _position(message: Message) -> tuple[str, int, int]:
 
 def _length(message: Message) -> int:
     return len(message.key() or b"") + len(message.value() or b"")
+
+
+def _micros(times_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Multiply times without leaving their type's range, as a wrong unit would."""
+    limit = np.iinfo(np.int64).max // 1_000
+    return np.clip(times_ms, -limit, limit) * 1_000
 
 
 def _time_ms(message: Message) -> int:

@@ -87,7 +87,7 @@ def candidates_of(
         bucket=buckets_of(events.event_time_us[rows], bucket_seconds),
         hi=np.ascontiguousarray(fingerprints[:, 0]),
         lo=np.ascontiguousarray(fingerprints[:, 1]),
-        payload_hashes=payload_hashes(_payloads(events, rows), key)
+        payload_hashes=payload_hashes(_taken(payloads_of(events), rows), key)
         if keeps_payload_hashes
         else None,
         # A filtered event with a new ID has nothing to correct.
@@ -109,10 +109,12 @@ def buckets_of(event_time_us: I64Array, bucket_seconds: int) -> I64Array:
     return np.floor_divide(seconds, bucket_seconds) * bucket_seconds
 
 
-def _payloads(events: ClassifiedEvents, rows: I64Array) -> pa.Array:
-    """Return what two copies of an event share byte for byte."""
-    is_written_anew = named.CANONICAL in events.table.column_names
-    return _column(events, rows, named.CANONICAL if is_written_anew else named.VALUE)
+def payloads_of(events: ClassifiedEvents) -> pa.Array:
+    """Return what two copies of an event share byte for byte; events have no nulls."""
+    payloads = events.array(named.VALUE)
+    if named.CANONICAL not in events.table.column_names:
+        return payloads
+    return pc.coalesce(events.array(named.CANONICAL), payloads)
 
 
 def _id_parts(events: ClassifiedEvents, rows: I64Array) -> list[pa.Array]:
@@ -123,5 +125,8 @@ def _id_parts(events: ClassifiedEvents, rows: I64Array) -> list[pa.Array]:
 
 
 def _column(events: ClassifiedEvents, rows: I64Array, name: str) -> pa.Array:
-    found = events.array(name)
-    return found if len(rows) == len(found) else found.take(pa.array(rows))
+    return _taken(events.array(name), rows)
+
+
+def _taken(column: pa.Array, rows: I64Array) -> pa.Array:
+    return column if len(rows) == len(column) else column.take(pa.array(rows))

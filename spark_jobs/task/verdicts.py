@@ -40,7 +40,12 @@ from tallyweir.sinks.seen_ids.tombstones import Tombstones
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from tallyweir.spark_jobs.task.event_ids import buckets_of, candidates_of, find_erased
+from tallyweir.spark_jobs.task.event_ids import (
+    buckets_of,
+    candidates_of,
+    find_erased,
+    payloads_of,
+)
 from tallyweir.spark_jobs.task.postgres_values import (
     find_long_keys,
     find_nested_zeros,
@@ -386,7 +391,7 @@ def _rejected(case: Case) -> Iterator[tuple[int, str]]:
     events, rules = case.events, case.rules
     if not rules.rejected:
         return
-    values = events.array(named.VALUE)
+    values = payloads_of(events)
     positions = _positions(events)
     refused = [
         row for row, position in enumerate(positions) if position in rules.rejected

@@ -150,17 +150,17 @@ class JsonCodec:
         for leaf in self.leaves:
             value: object = None
             start, stop, found = spans.get(leaf.field.path, (-1, -1, None))
-            if start < 0 and failed_at is not None:
-                return BegunEvent(
-                    fields=tuple(begun), failed_at=_byte(payload, text, failed_at)
-                )
+            failed = failed_at if start < 0 else None
             if start < 0:
                 start = stop = len(text)
             try:
                 value = None if found is None else leaf.read(found)
             except Fault:
+                failed = start
+            # A field in front of the wanted one does not hide it: JSON has no order.
+            if failed is not None and until in {None, leaf.field.column}:
                 return BegunEvent(
-                    fields=tuple(begun), failed_at=_byte(payload, text, start)
+                    fields=tuple(begun), failed_at=_byte(payload, text, failed)
                 )
             begun.append(
                 BegunField(
@@ -289,6 +289,7 @@ def _walk(
         yield at
         target = branch.members.get(name)
         inner = (*path, name)
+        read = None
         if isinstance(target, JsonBranch) and text[at : at + 1] == "{":
             for reached in _walk(text, at, target, inner, spans):
                 at = reached
@@ -296,9 +297,12 @@ def _walk(
         else:
             value, stop = read_value(text, at, len(inner))
             if target is not None and inner not in spans:
-                spans[inner] = (at, stop, value)
+                read = (at, stop, value)
             at = stop
         more, at = after_item(text, at, "}")
+        if read is not None:
+            # Not before: of a document that is cut off, a number may be a part.
+            spans[inner] = read
     yield at
 
 

@@ -324,6 +324,10 @@ def _write_date(value: object) -> str:
 
 def _write_moment(value: object, field: JsonField) -> str:
     is_local = field.type == "timestamp"
+    if type(value) is int and field.unit:
+        # It is the number itself; reading it tells whether the field holds it.
+        read_count(str(value), field.unit, is_truncated=field.is_truncated)
+        return str(value)
     if type(value) is int:
         value = datetime_of(value, is_local=is_local)
     if not isinstance(value, dt.datetime) or is_local != (value.utcoffset() is None):

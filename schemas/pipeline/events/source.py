@@ -119,7 +119,15 @@ class Source:
     def _find_problems(self) -> Iterator[Problem]:
         yield from self._find_topic_problems()
         yield from self._find_schema_problems()
-        if isinstance(self.event_id, str):
+        if self.event_id == _POSITION:
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("event_id",),
+                saw="The field of the event ID is called position.",
+                why="In pipeline files this word means the position in Kafka.",
+                fix="Write PositionId(), or rename the field.",
+            )
+        elif isinstance(self.event_id, str):
             yield from check_column(self.event_id, ("event_id",))
         elif isinstance(self.event_id, HeaderId) and not self.event_id.header.strip():
             yield empty_value(("event_id",))
@@ -169,6 +177,14 @@ class Source:
         elif not self.schemas or not all(self.schemas):
             yield empty_value(("schema",))
         for index, schema in enumerate(self.schemas):
+            if str(schema).startswith("{"):
+                yield Problem(
+                    code="PIPELINE_VALUE",
+                    at=("schema", index),
+                    saw=f"The contract is {schema!r:.80}.",
+                    why="A contract is a name, or the path of a file.",
+                    fix="Write its name or path; the fields of JSON go into fields.",
+                )
             if schema in self.schemas[:index]:
                 yield Problem(
                     code="PIPELINE_DUPLICATE_NAME",

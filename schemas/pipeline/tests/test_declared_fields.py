@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tallyweir.schemas.contract import load_contract
 from tallyweir.schemas.event_contracts import load_event_contracts
 from tallyweir.schemas.pipeline import (
     HeaderId,
@@ -74,6 +75,7 @@ def test_the_ledger_keeps_where_ids_and_times_come_from(
     assert (event_id == "position") == (pipeline.deduplicate is None)
 
 
+_KEYS = _VALID[_VALID.index("  format:") : _VALID.index("  event_id:")]
 _FIELDS = _VALID[_VALID.index("  fields:") : _VALID.index("  unknown:")]
 
 
@@ -86,6 +88,7 @@ _FIELDS = _VALID[_VALID.index("  fields:") : _VALID.index("  unknown:")]
         ("  format: json\n", "", (4, "PIPELINE_VALUE", "Add format: json")),
         (_FIELDS, "", (2, "PIPELINE_MISSING_KEY", "Add it to source")),
         ("  format:", "  schema: a.avsc\n  format:", (4, "PIPELINE_VALUE", "schema")),
+        (_KEYS, "  schema: '{{ x }}'\n", (4, "PIPELINE_VALUE", "name or path")),
         ("customer_id,", "customer.id,", (14, "PIPELINE_NAME", "")),
         (
             "event_time: placed_at",
@@ -108,6 +111,12 @@ def test_a_mistake_is_found_on_its_line(
     line, code, fix = expected
     assert (line, code) == found[0][:2], found
     assert fix in found[0][2]
+
+
+def test_contracts_of_one_meaning_are_equal_wherever_they_are(tmp_path: Path) -> None:
+    """Two pipelines may read a topic in the same way."""
+    reference = _load(tmp_path, _VALID).source.schemas[0]
+    assert load_contract(reference, tmp_path) == load_contract(reference)
 
 
 def test_repeats_cannot_be_asked_for_without_ids(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ from tallyweir.sinks.postgres.steering.snapshot import is_held, read_snapshots
 from tallyweir.sinks.postgres.tables.foreign_code import hold_tables, not_there
 from tallyweir.sinks.postgres.tables.row_digest import row_hash, stored
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.offsets import parse_position
 
 _SQL = load_statements("tallyweir.sinks.postgres.steering", "erase.sql")
 
@@ -113,7 +114,8 @@ def _find_copies(
     """Add every copy of the events that were found so far, and their IDs.
 
     If IDs belong to their sources, the search does not follow an ID from a position,
-    because an event of another source may have the same ID.
+    because an event of another source may have the same ID. If the position is the ID,
+    there are no copies.
     """
     searches = [
         *_searched_outputs(connection, pipeline),
@@ -123,12 +125,13 @@ def _find_copies(
         "pipeline": pipeline.name,
         "read_topics": _read_topics(connection, pipeline),
     }
+    has_copies = not (pipeline.id_has_source or pipeline.id_is_position)
     while True:
         before = len(found.ids), len(found.positions)
         for search in searches:
             rows = fetch(connection, search.positions, ids=sorted(found.ids), **values)
             found.positions.update(map(_position, rows))
-        for search in () if pipeline.id_has_source else searches:
+        for search in searches if has_copies else ():
             rows = fetch(connection, search.ids, **found.arrays, **values)
             found.ids.update(row["event_id"] for row in rows)
         if before == (len(found.ids), len(found.positions)):
@@ -419,12 +422,28 @@ def _find(work: _Work, request: ErasureRequest) -> None:
             why="The ID alone could match an event of another source.",
             fix="Pass --source, the event's ce_source.",
         )
-    work.found.ids.update(request.ids)
+    if pipeline.id_is_position:
+        work.found.positions.update(map(_position_of, request.ids))
+    else:
+        work.found.ids.update(request.ids)
     if request.receipt is not None:
         work.found.positions.update(request.receipt.positions)
     if request.where is not None:
         _find_by_condition(work, *request.where)
     _find_copies(work.connection, pipeline, work.found)
+
+
+def _position_of(event_id: str) -> Position:
+    found = parse_position(event_id)
+    if found is None:
+        raise ConfigurationError(
+            "ERASE_NO_POSITION",
+            saw=f"{event_id!r} is not a position.",
+            why="The pipeline knows each event by its position in Kafka.",
+            fix="Write it as orders[3]@1042: topic, partition and offset.",
+        )
+    place, offset = found
+    return place.topic, place.partition, offset
 
 
 def _find_by_condition(work: _Work, table: str, condition: str) -> None:
