@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from integration_tests.harness.driver_world import DriverWorld
@@ -16,6 +17,7 @@ from integration_tests.harness.readings import NOON, Sent
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
 from tallyweir.services.operate.redrive.letter_report import letter_json
 from tallyweir.sinks.faultpoints import FaultPoint
+from tallyweir.sinks.postgres import steering
 from tallyweir.sinks.postgres.audit import explain, narrate, read_letter
 from tallyweir.sinks.postgres.server.connection import connect
 
@@ -243,6 +245,16 @@ def test_a_topic_without_ids_and_times_counts_each_record_once(
         with connect(world.home_dsn, application_name="test") as home:
             found = explain(home, "readings", f"{world.topic.name}[0]@{offset}", _probe)
         assert told in " ".join(narrate(found, lambda _: None))
+
+    act = steering.ActRequest(pipeline="readings", kind="erase", reason="a test")
+    with psycopg.connect(world.home_dsn) as home:
+        place = f"{world.topic.name}[0]@3"
+        done = steering.erase(
+            home, steering.ErasureRequest(act=act, ids=(place,)), _probe
+        )
+    assert ((world.topic.name, 0, 3),) == done.positions
+    assert 7 == world.value("SELECT count(*) FROM meters")
+    world.assert_verified()
 
 
 def _probe(key: bytes, text: str) -> tuple[bytes, ...]:
