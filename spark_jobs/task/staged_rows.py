@@ -300,7 +300,7 @@ class StagedRows:
                 *self.positions(dead),
                 dead.column(named.TIMESTAMP),
                 pa.array([reason for reason, _ in reasons]),
-                pa.array([detail for _, detail in reasons]),
+                pa.array([_storable(detail) for _, detail in reasons]),
                 readable_ids(dead, [self.events.read_ids.get(row) for row in rows]),
                 dead.column(named.KEY),
                 _payloads(dead),
@@ -410,6 +410,11 @@ def readable_ids(rows: pa.Table, read: Sequence[object]) -> pa.Array:
 def _readable(value: object) -> str | None:
     if value is None:
         return None
-    if not isinstance(value, bytes):
-        return str(value)
-    return value.decode("utf-8", errors="replace").replace("\x00", "\ufffd")[:256]
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", errors="replace")
+    return _storable(str(value))[:256]
+
+
+def _storable(text: str) -> str:
+    """Replace what no text of Postgres holds: NUL, and half of a surrogate pair."""
+    return text.replace("\x00", "\ufffd").encode(errors="replace").decode()

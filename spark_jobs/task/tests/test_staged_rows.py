@@ -28,7 +28,11 @@ from tallyweir.sinks.protocol.votes import OutputTally
 from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
-from tallyweir.spark_jobs.task.staged_rows import StagedRows, spread_evenly
+from tallyweir.spark_jobs.task.staged_rows import (
+    StagedRows,
+    readable_ids,
+    spread_evenly,
+)
 
 _EVENTS = 500
 _KEYS = 40
@@ -340,3 +344,12 @@ def test_the_same_offset_of_another_partition_chooses_for_itself() -> None:
     assert 4 == len(set(chosen.tolist()))
     again = spread_evenly(places[::-1], np.full(64, 7, dtype=np.int64), 4)
     assert chosen.tolist() == again.tolist()[::-1]
+
+
+@pytest.mark.parametrize("read", ["a\x00b", b"a\x00b", "a\ud800b", "x" * 1_000])
+def test_an_id_that_was_read_from_a_broken_payload_can_be_stored(read: object) -> None:
+    """Postgres refuses such a text, and with it every event of the batch."""
+    rows = pa.table({named.EVENT_ID: pa.array([None], pa.string())})
+    (stored,) = readable_ids(rows, [read]).to_pylist()
+    assert "\x00" not in stored
+    assert len(stored.encode()) <= 256
