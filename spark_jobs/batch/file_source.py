@@ -21,7 +21,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tallyweir.schemas.contract import Contract
-from tallyweir.schemas.pipeline import HeaderId, PositionId
 from tallyweir.schemas.pipeline.events.source import KAFKA_TIMESTAMP
 from tallyweir.sinks.protocol.batch_run import RunInput
 from tallyweir.sinks.protocol.errors import ConfigurationError
@@ -234,20 +233,12 @@ def open_files(files: PipelineFiles, paths: Sequence[Path]) -> FileSource:
             ``RUN_SEVERAL_CONTRACTS``, or as ``read_input_files``.
     """
     event_id = files.pipeline.source.event_id
-    if isinstance(event_id, HeaderId):
+    if not isinstance(event_id, str):
         raise ConfigurationError(
             "RUN_WITHOUT_IDS",
-            saw=f"The pipeline takes the event ID from the header {event_id.header!r}.",
-            why="A row of a file has no headers, and without an ID the run could not "
-            "notice repeats.",
-            fix="Use a field as the pipeline's event_id.",
-        )
-    if isinstance(event_id, PositionId):
-        raise ConfigurationError(
-            "RUN_WITHOUT_IDS",
-            saw="The pipeline takes the position in Kafka as the event ID.",
-            why="A row of a file has no such position, so a run of another name would "
-            "count it again.",
+            saw=f"The pipeline takes the event ID from {event_id.place}.",
+            why="A row of a file has no headers and no such position, and without an "
+            "ID the run could not notice repeats.",
             fix="Use a field as the pipeline's event_id.",
         )
     if files.pipeline.source.event_time == KAFKA_TIMESTAMP:

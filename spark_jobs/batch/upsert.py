@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tallyweir.schemas.pipeline import HeaderId, Pipeline
+from tallyweir.schemas.pipeline import Pipeline
 from tallyweir.schemas.pipeline.checks.databases import HOME
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.protocol.errors import ConfigurationError
@@ -37,9 +37,7 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
     event_id, deduplicate = pipeline.source.event_id, pipeline.deduplicate
     if not isinstance(event_id, str):
         yield (
-            f"takes the event ID from the header {event_id.header!r}"
-            if isinstance(event_id, HeaderId)
-            else "takes the position in Kafka as the event ID",
+            f"takes the event ID from {event_id.place}",
             "The tables do not hold it, so the run could not find an event's rows.",
             "Append",
         )

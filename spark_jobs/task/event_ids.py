@@ -114,7 +114,8 @@ def payloads_of(events: ClassifiedEvents) -> pa.Array:
     payloads = events.array(named.VALUE)
     if named.CANONICAL not in events.table.column_names:
         return payloads
-    return pc.coalesce(events.array(named.CANONICAL), payloads)
+    canonical = events.array(named.CANONICAL)
+    return pc.coalesce(canonical, payloads) if canonical.null_count else canonical
 
 
 def _id_parts(events: ClassifiedEvents, rows: I64Array) -> list[pa.Array]:

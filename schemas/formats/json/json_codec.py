@@ -103,8 +103,7 @@ class JsonCodec:
         Raises:
             DecodeError: It is no event.
         """
-        text = decode_text(payload)
-        document = parse_document(text.encode())
+        document = parse_document(payload)
         record: EventRecord = dict.fromkeys(one.field.column for one in self.leaves)
         unnamed: list[str] = []
         try:
@@ -181,7 +180,7 @@ class JsonCodec:
         at: tuple[str, ...],
         unnamed: list[str],
     ) -> dict[str, Value]:
-        """Put the values of an object into the record; return what nobody named."""
+        """Put the values of an object into the record; return what is not named."""
         rest: dict[str, Value] = {}
         for name, value in members.items():
             target = branch.members.get(name)
@@ -230,7 +229,7 @@ def _object(value: Value) -> dict[str, Value]:
 
 
 def unnamed_path(path: tuple[str, ...]) -> str:
-    """Write the path of a field that nobody named, shortened."""
+    """Write the path of a field that is not named, shortened."""
     return shorten(write_path(path), UNNAMED_CHARACTERS_MAX)
 
 

@@ -37,7 +37,7 @@ from tallyweir.schemas.schema_tree import (
     SchemaNode,
 )
 
-#: What becomes of fields that nobody named.
+#: What becomes of fields that are not named.
 UNKNOWN_CHOICES = ("ignore", "refuse", "rest")
 REST_COLUMN = "rest"
 PRECISION_MAX = 38

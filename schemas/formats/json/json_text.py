@@ -115,7 +115,7 @@ class Fault(Exception):  # noqa: N818 - it becomes a DecodeError, with its path
         return shorten(shown, _PATH_CHARACTERS)
 
 
-def parse_document(payload: bytes) -> dict[str, Value]:
+def parse_document(payload: bytes | None) -> dict[str, Value]:
     """Read a payload.
 
     Raises:

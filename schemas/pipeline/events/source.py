@@ -52,6 +52,11 @@ class HeaderId:
 
     header: str
 
+    @property
+    def place(self) -> str:
+        """Where the ID is, for messages."""
+        return f"the header {self.header!r}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionId:
@@ -60,6 +65,11 @@ class PositionId:
     Records that a producer sends twice are two events. What Tallyweir itself reads
     again, after a crash or a restore, still counts once.
     """
+
+    @property
+    def place(self) -> str:
+        """Where the ID is, for messages."""
+        return "the position in Kafka"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
