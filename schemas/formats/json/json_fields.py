@@ -6,6 +6,10 @@ of Postgres's, followed by any of these:
 - ``epoch s``, ``epoch ms``, ``epoch us`` or ``epoch ns``, after ``timestamptz`` or
   ``timestamp``: the value is a number of seconds, milliseconds, microseconds or
   nanoseconds since 1970 began in UTC. Without ``epoch`` it is a text of ISO 8601;
+- ``epoch days``, after ``date``: the value is a number of days since 1970-01-01;
+- ``from text``, after a type of numbers: the value is a text that holds the number;
+- ``from base64``, after ``numeric``: the value is a text of Base64 that holds the
+  unscaled number in two's complement, as Kafka Connect writes decimals;
 - ``at 'Europe/Berlin'``, after ``timestamptz``: a text without an offset is local time
   there. A local time that is missing or comes twice is not read;
 - ``truncated``, after ``timestamptz`` or ``timestamp``: digits beyond microseconds are
@@ -90,14 +94,19 @@ _SYNONYMS = {
     "timestamp without time zone": "timestamp",
 }
 _TIMES = ("timestamp", "timestamptz")
+_NUMBERS = ("smallint", "integer", "bigint", "numeric", "real", "double precision")
 
 _NUMERIC = re.compile(r"numeric ?\( ?([0-9]{1,9}) ?(?:, ?(-?[0-9]{1,9}) ?)?\)")
 _MODIFIER = re.compile(
     r" (?:epoch (?P<unit>\w+)|at '(?P<zone>[^']*)'|(?P<truncated>truncated)"
-    r"|as (?P<column>\S+)|(?P<required>not null)|(?P<nullable>null))(?= |$)",
+    r"|from (?P<carrier>\w+)|as (?P<column>\S+)"
+    r"|(?P<required>not null)|(?P<nullable>null))(?= |$)",
     re.IGNORECASE,
 )
 _UNITS = ("s", "ms", "us", "ns")
+_DAYS = "days"
+#: What may carry a number instead of a number of JSON.
+FROM_TEXT, FROM_BASE64 = "text", "base64"
 _PATH_NAME = re.compile(r'"([^"]+)"|([^".]+)')
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -113,6 +122,7 @@ class JsonField:
         precision: Of a ``numeric``; otherwise 0, as is ``scale``.
         scale: Digits behind the point.
         unit: The unit of a time that is a number; empty if it is a text.
+        carrier: What holds the number instead of a number: ``text`` or ``base64``.
         zone: The zone of a text without an offset; empty if none is declared.
         is_truncated: Whether digits beyond microseconds are cut off.
         is_required: Whether a document must have a value.
@@ -124,6 +134,7 @@ class JsonField:
     precision: int = 0
     scale: int = 0
     unit: str = ""
+    carrier: str = ""
     zone: str = ""
     is_truncated: bool = False
     is_required: bool = False
@@ -133,7 +144,8 @@ class JsonField:
         """The type as messages call it."""
         sizes = f"({self.precision},{self.scale})" if self.precision else ""
         unit = f" epoch {self.unit}" if self.unit else ""
-        return f"{self.type}{sizes}{unit}"
+        carrier = f" from {self.carrier}" if self.carrier else ""
+        return f"{self.type}{sizes}{unit}{carrier}"
 
     @property
     def node(self) -> SchemaNode:
@@ -209,10 +221,12 @@ def write_path(path: tuple[str, ...]) -> str:
 
 
 def _write(fields: JsonFields) -> str:
-    document = {
-        "fields": [asdict(one) for one in fields.fields],
-        "unknown": fields.unknown,
-    }
+    written = [asdict(one) for one in fields.fields]
+    for one in written:
+        # Texts of fields without it, which ledgers hold, stay the same.
+        if not one["carrier"]:
+            del one["carrier"]
+    document = {"fields": written, "unknown": fields.unknown}
     return json.dumps(document, separators=(",", ":"), sort_keys=True)
 
 
@@ -297,6 +311,7 @@ def _read_type(path: str, names: tuple[str, ...], kind: object) -> JsonField:
         precision=precision,
         scale=scale,
         unit=found.get("unit", "").lower(),
+        carrier=found.get("carrier", "").lower(),
         zone=found.get("zone", ""),
         is_truncated="truncated" in found,
         is_required="required" in found,
@@ -320,8 +335,8 @@ def _read_modifiers(path: str, words: str, modifiers: str) -> dict[str, str]:
             raise _problem(
                 f"Field {path:.{_SHOWN}} has the type {words!r:.{_SHOWN}}.",
                 f"{modifiers[at:].strip()!r:.{_SHOWN}} cannot follow there.",
-                "After the type write epoch UNIT, at 'ZONE', truncated, as NAME and "
-                "not null, each at most once.",
+                "After the type write epoch UNIT, from text, from base64, at 'ZONE', "
+                "truncated, as NAME and not null, each at most once.",
             )
         found |= given
         at = match.end()
@@ -343,20 +358,23 @@ def _check_modifiers(path: str, kind: str, found: Mapping[str, str]) -> None:
 def _find_misplaced(
     kind: str, found: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
-    for word, key in (("epoch", "unit"), ("truncated", "truncated")):
-        if key in found and kind not in _TIMES:
+    timed = {"epoch": ("unit", (*_TIMES, "date")), "truncated": ("truncated", _TIMES)}
+    for word, (key, kinds) in timed.items():
+        if key in found and kind not in kinds:
             yield (
                 f"{word} follows {kind}",
-                "Only timestamptz and timestamp have it.",
+                f"Only {' and '.join(kinds)} have it.",
                 "Change the type, or leave the word out.",
             )
     unit = found.get("unit")
-    if unit is not None and unit.lower() not in _UNITS:
+    units = (_DAYS,) if kind == "date" else _UNITS
+    if unit is not None and unit.lower() not in units:
         yield (
             f"the unit is {unit!r:.{_SHOWN}}",
             "A number alone does not tell its unit.",
-            f"Write epoch {', epoch '.join(_UNITS)}.",
+            f"Write epoch {', epoch '.join(units)}.",
         )
+    yield from _find_misplaced_carrier(kind, found.get("carrier"))
     zone = found.get("zone")
     if zone is None:
         return
@@ -375,6 +393,19 @@ def _find_misplaced(
             if nearest
             else "Write one such as 'Europe/Paris'.",
         )
+
+
+def _find_misplaced_carrier(
+    kind: str, carrier: str | None
+) -> Iterator[tuple[str, str, str]]:
+    kinds = {FROM_TEXT: _NUMBERS, FROM_BASE64: ("numeric",)}
+    if carrier is None or kind in kinds.get(carrier.lower(), ()):
+        return
+    yield (
+        f"from {carrier:.{_SHOWN}} follows {kind}",
+        "A number may come from text, and a numeric also from base64.",
+        "Change the type, or leave the words out.",
+    )
 
 
 def _is_zone(name: str) -> bool:

@@ -33,6 +33,7 @@ from tallyweir.schemas.formats.json.json_scan import (
 )
 from tallyweir.schemas.formats.json.json_text import Fault, Value, read_value
 from tallyweir.schemas.formats.json.json_times import (
+    EPOCH_DAY,
     HIGHEST_MICROS,
     UNIT_POWERS,
     micros_of,
@@ -49,7 +50,6 @@ _TRUE, _TRUE_MASK = int.from_bytes(b"true", "little"), (1 << 32) - 1
 _FALSE, _FALSE_MASK = int.from_bytes(b"false", "little"), (1 << 40) - 1
 _NULL = int.from_bytes(b"null", "little")
 _WIDE = Context(prec=80)
-_EPOCH_DAY = dt.date(1970, 1, 1)
 _MINUS_OR_DIGIT = np.zeros(256, dtype=np.bool_)
 _MINUS_OR_DIGIT[list(b"-0123456789")] = True
 
@@ -122,6 +122,9 @@ class Member:
             cursor = cursor.keep(~is_null)
         if cursor.rows.size:
             kind = "jsonb" if self.leaf is None else self.leaf.field.type
+            field = None if self.leaf is None else self.leaf.field
+            if field is not None and (field.carrier or field.unit == "days"):
+                kind = "alone"
             done += self._read_kind(kind, cursor)
         return join(done) if done else cursor
 
@@ -137,6 +140,8 @@ class Member:
                 return (self._read_numbers if is_count else self._read_texts)(cursor)
             case "jsonb":
                 return self._read_any(cursor)
+            case "alone":
+                return self._read_alone(cursor)
             case _:
                 return self._read_numbers(cursor)
 
@@ -346,7 +351,7 @@ class Member:
             case dt.datetime():
                 self.values[row] = micros_of(found)
             case dt.date():
-                self.values[row] = (found - _EPOCH_DAY).days
+                self.values[row] = (found - EPOCH_DAY).days
             case bool() | int() | float():
                 self.values[row] = found
             case _:

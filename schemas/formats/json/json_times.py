@@ -21,6 +21,7 @@ LOWEST_MICROS, HIGHEST_MICROS = NUMBER_BOUNDS["timestamp-micros"]
 #: A count with more digits before its point lies outside of all years.
 _COUNT_DIGITS_MAX = 20
 
+EPOCH_DAY = dt.date(1970, 1, 1)
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - wall clocks are counted from here
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _MOMENT = re.compile(

@@ -18,7 +18,8 @@ import re
 import struct
 import uuid
 from collections.abc import Callable
-from decimal import Decimal
+from dataclasses import replace
+from decimal import Context, Decimal
 
 from tallyweir.schemas.errors import DecodeError, ReasonCode
 from tallyweir.schemas.formats.json.json_canonical import (
@@ -27,15 +28,17 @@ from tallyweir.schemas.formats.json.json_canonical import (
     canonical_text,
     digits_of,
 )
-from tallyweir.schemas.formats.json.json_fields import JsonField
+from tallyweir.schemas.formats.json.json_fields import FROM_BASE64, JsonField
 from tallyweir.schemas.formats.json.json_text import (
     Fault,
     Number,
     Value,
     parse_document,
+    read_value,
     show,
 )
 from tallyweir.schemas.formats.json.json_times import (
+    EPOCH_DAY,
     UNIT_POWERS,
     TimeRangeError,
     UnreadableTimeError,
@@ -55,6 +58,7 @@ Writer = Callable[[object], str]
 
 UUID_TEXT = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _INTEGERS = {"smallint": "smallint", "integer": "int", "bigint": "long"}
+_WIDE = Context(prec=80)
 #: A whole number with more digits is beyond every integer.
 _INTEGER_DIGITS_MAX = 19
 #: Up to here, every whole number is a double.
@@ -63,6 +67,8 @@ _DOUBLE_INTEGER_MAX = 1 << 53
 
 def compile_reader(field: JsonField) -> Reader:
     """Build the reader of a field's values."""
+    if field.carrier:
+        return _carried_reader(field)
     match field.type:
         case "smallint" | "integer" | "bigint":
             return _integer_reader(field.type)
@@ -71,11 +77,13 @@ def compile_reader(field: JsonField) -> Reader:
         case "timestamp" | "timestamptz":
             return _count_reader(field) if field.unit else _moment_reader(field)
         case _:
-            return _READERS[field.type]
+            return _read_days if field.unit else _READERS[field.type]
 
 
 def compile_writer(field: JsonField) -> Writer:
     """Build the writer of a field's values."""
+    if field.carrier:
+        return _carried_writer(field)
     match field.type:
         case "smallint" | "integer" | "bigint":
             bounds = NUMBER_BOUNDS[_INTEGERS[field.type]]
@@ -85,7 +93,7 @@ def compile_writer(field: JsonField) -> Writer:
         case "timestamp" | "timestamptz":
             return lambda value: _write_moment(value, field)
         case _:
-            return _WRITERS[field.type]
+            return _write_days if field.unit else _WRITERS[field.type]
 
 
 def _wrong(expected: str, value: Value) -> Fault:
@@ -145,6 +153,37 @@ def _decimal_reader(field: JsonField) -> Reader:
     return read
 
 
+def _carried_reader(field: JsonField) -> Reader:
+    """Build the reader of texts that hold a number, as JSON or Connect writes it."""
+    if field.carrier == FROM_BASE64:
+        return lambda value: _read_unscaled(value, field)
+    read = compile_reader(replace(field, carrier=""))
+
+    def carried(value: Value) -> object:
+        expected = f"a text that holds a {field.type}"
+        if not isinstance(value, str):
+            raise _wrong(expected, value)
+        try:
+            number, stop = read_value(value, 0, 0)
+        except Fault:
+            raise _wrong(expected, value) from None
+        if not isinstance(number, Number) or stop < len(value):
+            raise _wrong(expected, value)
+        return read(number)
+
+    return carried
+
+
+def _read_unscaled(value: Value, field: JsonField) -> Decimal:
+    raw = _read_bytes(value)
+    unscaled = int.from_bytes(raw, signed=True)
+    # Python refuses to write much longer integers.
+    if not raw or abs(unscaled) >= 10**field.precision:
+        raise _outside(value, f"it holds no {field.shown_type}")
+    digits = tuple(map(int, str(abs(unscaled))))
+    return Decimal((int(unscaled < 0), digits, -field.scale))
+
+
 def _read_double(value: Value) -> float:
     if not isinstance(value, Number):
         raise _wrong("double precision", value)
@@ -192,6 +231,17 @@ def _read_date(value: Value) -> dt.date:
         return read_date(_read_text(value))
     except ValueError as exc:
         raise _no_time(value, exc) from None
+
+
+def _read_days(value: Value) -> dt.date:
+    if not isinstance(value, Number):
+        raise _wrong("a number of days since 1970", value)
+    days = _read_day_count(value)
+    assert isinstance(days, int), "it reads integers"
+    try:
+        return EPOCH_DAY + dt.timedelta(days=days)
+    except OverflowError:
+        raise _outside(value, "there is no such day") from None
 
 
 def _moment_reader(field: JsonField) -> Reader:
@@ -254,6 +304,8 @@ def _read_bytes(value: Value) -> bytes:
     raise _wrong("base64", value)
 
 
+_read_day_count = _integer_reader("integer")
+
 _READERS: dict[str, Reader] = {
     "text": _read_text,
     "boolean": _read_boolean,
@@ -298,6 +350,23 @@ def _write_decimal(value: object, field: JsonField) -> str:
     return token
 
 
+def _carried_writer(field: JsonField) -> Writer:
+    plain = replace(field, carrier="")
+    write, read = compile_writer(plain), compile_reader(plain)
+    if field.carrier != FROM_BASE64:
+        return lambda value: f'"{write(value)}"'
+
+    def write_unscaled(value: object) -> str:
+        found = read(Number(write(value)))
+        assert isinstance(found, Decimal), "base64 holds decimals"
+        unscaled = int(found.scaleb(field.scale, _WIDE))
+        # One bit is the sign.
+        raw = unscaled.to_bytes(unscaled.bit_length() // 8 + 1, signed=True)
+        return f'"{base64.b64encode(raw).decode()}"'
+
+    return write_unscaled
+
+
 def _write_double(value: object) -> str:
     is_exact = type(value) is int and abs(value) <= _DOUBLE_INTEGER_MAX
     if not is_exact and not (isinstance(value, float) and math.isfinite(value)):
@@ -311,15 +380,23 @@ def _write_single(value: object) -> str:
     return token
 
 
-def _write_date(value: object) -> str:
+def _as_date(value: object) -> dt.date:
     if type(value) is int:
         lowest, highest = NUMBER_BOUNDS["date"]
         if not lowest <= value <= highest:
             raise ValueError(value)
-        value = dt.date(1970, 1, 1) + dt.timedelta(days=value)
+        value = EPOCH_DAY + dt.timedelta(days=value)
     if not isinstance(value, dt.date) or isinstance(value, dt.datetime):
         raise ValueError(value)  # noqa: TRY004 - as above
-    return f'"{value.isoformat()}"'
+    return value
+
+
+def _write_days(value: object) -> str:
+    return str((_as_date(value) - EPOCH_DAY).days)
+
+
+def _write_date(value: object) -> str:
+    return f'"{_as_date(value).isoformat()}"'
 
 
 def _write_moment(value: object, field: JsonField) -> str:

@@ -237,6 +237,32 @@ def _day(value: Json) -> dt.date:
     return dt.date.fromisoformat(str(value))
 
 
+def _from_text(read: Callable[[Json], object]) -> Callable[[Json], object]:
+    shape = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+
+    def carried(value: Json) -> object:
+        if isinstance(value, Float) or shape.fullmatch(_text(value)) is None:
+            raise ValueError(value)
+        return read(_number(str(value)))
+
+    return carried
+
+
+def _unscaled(value: Json) -> Decimal:
+    raw = _bytes(value)
+    if not raw:
+        raise ValueError(value)
+    bits = int.from_bytes(raw, "big")
+    found = bits - (1 << 8 * len(raw)) if raw[0] >> 7 else bits
+    if abs(found) > 999_999_999:
+        raise ValueError(value)
+    return Decimal(found).scaleb(-2, _EXACT)
+
+
+def _days(value: Json) -> dt.date:
+    return _EPOCH.date() + dt.timedelta(days=_whole(40)(value))
+
+
 def _uuid(value: Json) -> str:
     shape = "-".join(f"[0-9a-f]{{{size}}}" for size in (8, 4, 4, 4, 12))
     if re.fullmatch(shape, _text(value).lower(), re.ASCII) is None:
@@ -274,4 +300,8 @@ _READERS: dict[str, tuple[Callable[[Json], object], bool]] = {
     "ref": (_uuid, False),
     "raw": (_bytes, False),
     "tags": (_same, False),
+    "price": (_from_text(_numeric(10, 3)), False),
+    "units": (_from_text(_whole(63)), False),
+    "unscaled": (_unscaled, False),
+    "born": (_days, False),
 }

@@ -27,6 +27,10 @@ FIELDS = {
     "ref": "uuid",
     "raw": "bytea",
     "tags": "jsonb",
+    "price": "numeric(10,3) from text",
+    "units": "bigint from text",
+    "unscaled": "numeric(9,2) from base64",
+    "born": "date epoch days",
 }
 _TEXTS = ["", "a", "leave at the door", "Zoë", "\U0001f4ca", 'say "hi"', "a\\b\n", "/"]
 _ODD_TEXTS = ["\x7f", "\u2028", "x" * 300, "{[,:]}", "\\", '\\"', "null", "\ue000"]
@@ -116,6 +120,10 @@ class DocumentMaker:
             "ref": lambda: self._of(_UUIDS[:2]),
             "raw": lambda: self._of(_BASE64[:3]),
             "tags": self._any,
+            "price": lambda: self._of(["149.90", "-3", "1e2"]),
+            "units": lambda: self._of([*_EDGES[:5], "-7"]),
+            "unscaled": lambda: self._of([*_BASE64[1:3], "Oo4=", "O5rKAA==", "/w=="]),
+            "born": lambda: self._number(["0", "-719162", "2932896", "2932897"]),
             "coupon": self._any,
             "źródło": self._any,
         }

@@ -78,6 +78,13 @@ _LOCAL = _ONE_DAY.replace(tzinfo=None)
         ("jsonb", '{ "b": [1.50, "\\u0041"], "a": null }', '{"a":null,"b":[1.5,"A"]}'),
         ("jsonb", "12345678901234567890.10", "12345678901234567890.1"),
         ("bytea", '"AP8="', b"\x00\xff"),
+        ("numeric(12,2) from text", '"149.90"', Decimal("149.90")),
+        ("bigint from text", '"9223372036854775807"', 2**63 - 1),
+        ("double precision from text", '"1e-1"', 0.1),
+        ("numeric(12,2) from base64", '"Oo4="', Decimal("149.90")),
+        ("numeric(12,2) from base64", '"/w=="', Decimal("-0.01")),
+        ("date epoch days", "-1", dt.date(1969, 12, 31)),
+        ("date epoch days", "2932896.0", dt.date(9999, 12, 31)),
     ],
 )
 def test_a_value_is_read_exactly(kind: str, token: str, value: object) -> None:
@@ -147,6 +154,20 @@ _UUID = "0b0f1c1e-7d0a-4c7c-9d2b-5a0d5f1b2c3d"
         ("bytea", '"AP9="', "WRONG_TYPE"),
         ("bytea", '"AP8=\\n"', "WRONG_TYPE"),
         ("bytea", '"ä"', "WRONG_TYPE"),
+        ("numeric(12,2) from text", "149.90", "WRONG_TYPE"),
+        ("numeric(12,2) from text", '"149.905"', "OUT_OF_RANGE"),
+        ("numeric(12,2) from text", '" 149.90"', "WRONG_TYPE"),
+        ("numeric(12,2) from text", '"+149.90"', "WRONG_TYPE"),
+        ("numeric(12,2) from text", '""', "WRONG_TYPE"),
+        ("bigint from text", '"true"', "WRONG_TYPE"),
+        ("bigint from text", '"9223372036854775808"', "OUT_OF_RANGE"),
+        ("double precision from text", '"NaN"', "WRONG_TYPE"),
+        ("numeric(4,2) from base64", '"Oo4="', "OUT_OF_RANGE"),
+        ("numeric(12,2) from base64", '""', "OUT_OF_RANGE"),
+        ("numeric(12,2) from base64", '"Oo4"', "WRONG_TYPE"),
+        ("date epoch days", "2932897", "OUT_OF_RANGE"),
+        ("date epoch days", "0.5", "OUT_OF_RANGE"),
+        ("date epoch days", '"0"', "WRONG_TYPE"),
     ],
 )
 def test_a_value_that_its_field_does_not_hold_is_refused(
@@ -274,6 +295,9 @@ def test_what_is_written_is_read_back(unknown: str) -> None:
             "raw": "bytea",
             "single": "real",
             "small": "smallint",
+            "priced": "numeric(12,2) from text",
+            "unscaled": "numeric(38,2) from base64",
+            "days": "date epoch days",
         },
         unknown,
     )
@@ -296,6 +320,9 @@ def test_what_is_written_is_read_back(unknown: str) -> None:
         "raw": b"\x00\xff",
         "single": 0.5,
         "small": -1,
+        "priced": Decimal("-149.90"),
+        "unscaled": Decimal("-1.28"),
+        "days": dt.date(9999, 12, 31),
     }
     if unknown == "rest":
         record["rest"] = '{"customer":{"z":1},"z":[null]}'
