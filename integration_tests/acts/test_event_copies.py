@@ -19,9 +19,9 @@ from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from tallyweir.schemas.codec import encode
 from tallyweir.schemas.contract import load_contract
-from tallyweir.services.kafka.topic_log import read_positions
 from tallyweir.services.monitor.tokens import PAGE_TOKENS, Role, make_token
 from tallyweir.services.process.hashed_secrets import add_secret
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _CONTRACT = """{"type": "record", "name": "Order", "fields": [
@@ -73,7 +73,7 @@ def watched(
             Sent(value=b"\xbe\xef"),
         ]
     )
-    broker, _ = read_positions(kafka_bootstrap, [topic])
+    broker, _ = KafkaAdmin(kafka_bootstrap, topic).read_there()
     assert broker is not None
     source = {"topic": topic, "schema": "order.v1.avsc"}
     connection.execute(

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from integration_tests.harness.sharded_numbers import Places
 from tallyweir.services.cli.app import build_app
-from tallyweir.services.kafka import topic_log
+from tallyweir.sinks import kafka_admin
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 
@@ -19,7 +19,7 @@ def _home(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TALLYWEIR_HOME_DSN", places.home)
     # Nobody is there; what the databases know must do.
     monkeypatch.setenv("TALLYWEIR_KAFKA_BOOTSTRAP", "127.0.0.1:1")
-    monkeypatch.setattr(topic_log, "BROKER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(kafka_admin, "BROKER_TIMEOUT_S", 1.0)
 
 
 def _said(*arguments: str) -> str:

@@ -19,9 +19,9 @@ from integration_tests.harness.command_line import CommandLine
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
-from tallyweir.services.kafka.topic_log import read_positions
 from tallyweir.services.monitor.gauge_keeper import GaugeKeeper
 from tallyweir.services.monitor.home_reader import HomeReader
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.records.pipeline_gauges import (
     EVERY_S,
     read_gauges,
@@ -46,7 +46,7 @@ def unread(
     log = WrittenTopic(kafka_bootstrap, topic)
     log.create(1)
     log.send([Sent(value=b"%d" % number) for number in range(_RECORDS)])
-    broker, _ = read_positions(kafka_bootstrap, [topic])
+    broker, _ = KafkaAdmin(kafka_bootstrap, topic).read_there()
     assert broker is not None
     connection.execute("DELETE FROM tallyweir.partition_progress")
     connection.execute(

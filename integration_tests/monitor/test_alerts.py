@@ -42,8 +42,8 @@ from integration_tests.harness.written_topic import WrittenTopic
 from tallyweir.services.alerts.channels import ID_HEADER, SIGNATURE_HEADER, sign
 from tallyweir.services.alerts.retention import KafkaRetention
 from tallyweir.services.cli.doctor.checks import check_rules
-from tallyweir.services.kafka.topic_log import read_positions
 from tallyweir.services.local.embedded.state_directory import ROOT
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.audit import read_overview
 from tallyweir.sinks.postgres.records.alert_book import AlertBook
 from tallyweir.sinks.postgres.schema.roles import ALERTS
@@ -246,7 +246,7 @@ def test_the_headroom_is_that_of_the_oldest_unread_record(
     assert 0 == producer.flush(DEADLINE_S)
 
     def headroom() -> float:
-        positions, troubles = read_positions(kafka_bootstrap, [home.topic])
+        positions, troubles = KafkaAdmin(kafka_bootstrap, home.topic).read_there()
         assert positions is not None
         assert [] == list(troubles)
         with psycopg.connect(home.dsn) as connection:

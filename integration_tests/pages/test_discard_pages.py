@@ -17,8 +17,8 @@ from integration_tests.harness.readings import Sent
 from integration_tests.harness.whole_database import read_database
 from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, TOPIC, LedgerScenario
-from tallyweir.services.kafka.topic_log import TopicLog
 from tallyweir.services.monitor.tokens import Role
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 
 _STEERING = f"{PIPELINE}/steering"
 _NOTE = "SELECT pipeline, front, reason, discarded_by FROM tallyweir.discarded_pipeline"
@@ -37,7 +37,7 @@ def asker(
     log.send([Sent(value=b"%d" % number) for number in range(4)])
     LedgerScenario(connection=connection).register(p0=0).publish({0: "CCCD"})
     add_own_tables(connection)
-    ((_, topic),) = TopicLog(kafka_bootstrap, TOPIC).read_positions().items()
+    ((_, topic),) = KafkaAdmin(kafka_bootstrap, TOPIC).read_positions().items()
     connection.execute(
         "UPDATE tallyweir.partition_progress SET topic_id = %s", (topic.topic_id,)
     )

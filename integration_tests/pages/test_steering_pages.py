@@ -21,8 +21,8 @@ from integration_tests.harness.versioned_windows import FIRST, SECOND, change, p
 from integration_tests.harness.whole_database import read_database
 from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, TOPIC, LedgerScenario
-from tallyweir.services.kafka.topic_log import TopicLog
 from tallyweir.services.monitor.tokens import Role
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.protocol.offsets import TopicPartition
 
 _STEERING = f"{PIPELINE}/steering"
@@ -63,7 +63,7 @@ def steered(
     for fates in ("CCCD", "CLFEC", "CCX"):
         scenario.publish({0: fates})
     add_windows(connection)
-    (place,) = TopicLog(kafka_bootstrap, TOPIC).read_positions().items()
+    (place,) = KafkaAdmin(kafka_bootstrap, TOPIC).read_positions().items()
     assert place[0] == TopicPartition(TOPIC, 0)
     connection.execute(
         "UPDATE tallyweir.partition_progress SET topic_id = %s", (place[1].topic_id,)

@@ -15,10 +15,11 @@ from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import PIPELINE, LedgerScenario
 from tallyweir.services.cli.app import build_app
 from tallyweir.services.kafka.open_transactions import find_held_back
-from tallyweir.services.kafka.topic_log import TopicLog
 from tallyweir.services.monitor.watcher import summary_json
 from tallyweir.services.process.endpoints import KAFKA_VARIABLE
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.audit import read_overview
+from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
@@ -29,11 +30,11 @@ def test_an_open_transaction_is_before_the_high_watermark_and_behind_the_stable_
     """Who waits until everything is read may not ask for the stable end."""
     topic = WrittenTopic(kafka_bootstrap, f"positions-{uuid.uuid4().hex[:12]}")
     topic.create(1)
-    log = TopicLog(kafka_bootstrap, topic.name)
+    admin = KafkaAdmin(kafka_bootstrap, topic.name)
     place = TopicPartition(topic.name, 0)
     topic.send([Sent(value=b"a", fate="?"), Sent(value=b"b", fate="?")])
     with topic.open_transaction([Sent(value=b"c", fate="?")]):
-        positions = log.read_positions()
+        positions = admin.read_positions()
         assert positions[place].log_end_offset == 2
         assert positions[place].held_back == 1
         (held,) = find_held_back(kafka_bootstrap, positions)
@@ -42,10 +43,29 @@ def test_an_open_transaction_is_before_the_high_watermark_and_behind_the_stable_
         assert by.transactional_id == f"test-{topic.name}"
         assert abs((datetime.now(UTC) - by.began_at).total_seconds()) < 60
         assert f"of the transactional id 'test-{topic.name}'" in held.told()
-        assert log.read_high_watermarks() == {place: 3}
-    positions = log.read_positions()
+    positions = admin.read_positions()
     assert positions[place].held_back == 0
     assert find_held_back(kafka_bootstrap, positions) == ()
+
+
+def test_a_missing_topic_leaves_the_positions_of_the_others(
+    kafka_bootstrap: str,
+) -> None:
+    """A page of many pipelines shows all but the one whose topic is gone."""
+    names = [f"positions-{uuid.uuid4().hex[:12]}" for _ in range(4)]
+    for name in names[:2]:
+        WrittenTopic(kafka_bootstrap, name).create(2)
+    admin = KafkaAdmin(kafka_bootstrap, *names)
+    positions, missing = admin.read_there()
+    assert positions is not None
+    assert set(positions) == {
+        TopicPartition(name, number) for name in names[:2] for number in range(2)
+    }
+    assert sorted(names[2:]) == sorted(
+        name for name in names for error in missing if f"topic {name}." in error.saw
+    )
+    with pytest.raises(ConfigurationError, match="TOPIC_MISSING"):
+        admin.read_positions()
 
 
 def test_commands_tell_what_waits_behind_an_open_transaction(
@@ -83,6 +103,6 @@ def test_commands_tell_what_waits_behind_an_open_transaction(
         assert (held["partition"], held["offsets"]) == (0, 1)
         with psycopg.connect(home_dsn) as home:
             (found,) = read_overview(home)
-        shown = summary_json(found, TopicLog(kafka_bootstrap, topic).read_positions())
+        shown = summary_json(found, KafkaAdmin(kafka_bootstrap, topic).read_positions())
         assert (shown["lag"], shown["held_back"]) == (0, 1)
         assert "1 offsets wait in Kafka behind an open" in str(shown["cause"])

@@ -17,8 +17,8 @@ from tallyweir.services.alerts.alert_rule import (
     RetentionHeadroom,
 )
 from tallyweir.services.alerts.retention import KafkaRetention
-from tallyweir.services.kafka.source_lag import lags_of
-from tallyweir.services.kafka.topic_log import positions_of, read_positions
+from tallyweir.services.kafka.source_lag import lags_of, positions_of
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.audit import (
     PipelineSummary,
     Usage,
@@ -113,7 +113,7 @@ class Observer:
             An observation of each pipeline, and the errors of Kafka.
         """
         topics = {topic for one in found.summaries for topic in one.topics}
-        broker, troubles = read_positions(self._bootstrap, topics)
+        broker, troubles = KafkaAdmin(self._bootstrap, *topics).read_there()
         told = list(troubles)
         return [
             self._observe_one(

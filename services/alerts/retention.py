@@ -21,8 +21,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from tallyweir.services.kafka.clients import admin_client, looking_consumer
-from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S
-from tallyweir.sinks.protocol.errors import RetryableError
+from tallyweir.sinks.kafka_admin import BROKER_TIMEOUT_S, kafka_unreachable
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.recovery import BrokerPosition
 
@@ -138,13 +137,9 @@ class KafkaRetention:
                 broker,
             )
         except KafkaException as error:
-            raise RetryableError(
-                "KAFKA_UNREACHABLE",
-                saw=f"The broker at {self._bootstrap} answered {error.args[0].str()} "
-                "when asked how long it keeps records.",
-                why="Only Kafka knows when it deletes unread records.",
-                fix="Check that the broker runs, and that this process's user may "
-                "describe and read the topics and describe their settings.",
+            raise kafka_unreachable(
+                self._bootstrap,
+                f"answered {error.args[0].str()} when asked how long it keeps records",
             ) from error
         headroom = (
             headroom_s(

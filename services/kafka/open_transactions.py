@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from tallyweir.services.kafka.clients import looking_consumer
-from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S
+from tallyweir.sinks.kafka_admin import BROKER_TIMEOUT_S
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.recovery import BrokerPosition
 

@@ -9,8 +9,9 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from tallyweir.services.kafka.topic_log import TopicLog, TopicTimes
+from tallyweir.services.kafka.topic_log import TopicTimes
 from tallyweir.services.process.endpoints import Endpoints
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres import audit
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.protocol.offsets import TopicPartition
@@ -87,7 +88,7 @@ def compare_offsets(
     stored = found.next_offsets
     if not stored:
         return ()
-    broker = TopicLog(bootstrap, *found.topics).read_positions()
+    broker = KafkaAdmin(bootstrap, *found.topics).read_positions()
     times = TopicTimes(bootstrap)
     retention = times.retention_of(found.topics)
     next_times = times.times_at(

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.recovery import BrokerPosition
+
+
+def positions_of(
+    topics: Iterable[str], broker: Mapping[TopicPartition, BrokerPosition] | None
+) -> Mapping[TopicPartition, BrokerPosition] | None:
+    """Return the positions in some topics; None unless Kafka knows all of them.
+
+    Without topics the result is empty, whether or not Kafka answers.
+    """
+    wanted = set(topics)
+    if not wanted:
+        return {}
+    if broker is None or not wanted <= {place.topic for place in broker}:
+        return None
+    return {place: at for place, at in broker.items() if place.topic in wanted}
 
 
 def lags_of(

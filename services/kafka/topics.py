@@ -7,6 +7,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tallyweir.services.kafka.clients import admin_client
+from tallyweir.sinks.kafka_admin import kafka_unreachable
 from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     RetryableError,
@@ -105,13 +106,7 @@ def _explain(error: KafkaError, bootstrap: str, name: str) -> TallyweirError:
         KafkaError._RESOLVE,  # noqa: SLF001
     }
     if error.code() in unreachable:
-        return RetryableError(
-            "KAFKA_UNREACHABLE",
-            saw=f"No answer from Kafka at {bootstrap} ({error.str()}).",
-            why="Without Kafka nothing can be sent or read.",
-            fix="Start the broker (tallyweir up), or correct "
-            "TALLYWEIR_KAFKA_BOOTSTRAP.",
-        )
+        return kafka_unreachable(bootstrap, f"did not answer: {error.str()}")
     if error.retriable():
         return RetryableError(
             "KAFKA_BUSY",

@@ -23,17 +23,18 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from tallyweir.services.kafka.clients import admin_client, looking_consumer
-from tallyweir.services.kafka.topic_log import (
-    BROKER_TIMEOUT_S,
-    SILENCE_MAX_S,
-    TopicLog,
-)
+from tallyweir.services.kafka.topic_log import SILENCE_MAX_S
 from tallyweir.services.look.looked_record import (
     LookedRecord,
     ReadExtent,
     TopicFacts,
 )
-from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.kafka_admin import (
+    BROKER_TIMEOUT_S,
+    KafkaAdmin,
+    kafka_unreachable,
+)
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _FETCHED = 5_000
 _GROUP = "tallyweir-look"
@@ -100,7 +101,7 @@ class TopicReader:
         """
         admin = admin_client(self._bootstrap)
         self._require_topic(admin)
-        positions = TopicLog(self._bootstrap, self._topic).read_positions()
+        positions = KafkaAdmin(self._bootstrap, self._topic).read_positions()
         return TopicFacts(
             topic=self._topic,
             offsets={
@@ -148,7 +149,9 @@ class TopicReader:
         give_up = time.monotonic() + SILENCE_MAX_S
         while unread:
             if time.monotonic() > give_up:
-                raise self._unreachable("sent nothing while records were read")
+                raise kafka_unreachable(
+                    self._bootstrap, "sent nothing while records were read"
+                )
             for message in consumer.consume(_FETCHED, timeout=0.5):
                 give_up = time.monotonic() + SILENCE_MAX_S
                 partition, offset = message.partition(), message.offset()
@@ -171,14 +174,16 @@ class TopicReader:
             return False
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - public name
             return True
-        raise self._unreachable(f"answered {error.str()}")
+        raise kafka_unreachable(self._bootstrap, f"answered {error.str()}")
 
     def _require_topic(self, admin: AdminClient) -> None:
         # List all topics: asking for one by name could create it.
         try:
             topics = admin.list_topics(timeout=BROKER_TIMEOUT_S).topics
         except KafkaException as error:
-            raise self._unreachable(f"answered {error.args[0].str()}") from error
+            raise kafka_unreachable(
+                self._bootstrap, f"answered {error.args[0].str()}"
+            ) from error
         if self._topic in topics:
             return
         own = sorted(name for name in topics if not name.startswith("__"))
@@ -202,15 +207,6 @@ class TopicReader:
         except KafkaException:
             return {}
         return {name: found[name].value for name in _SETTINGS if name in found}
-
-    def _unreachable(self, what: str) -> RetryableError:
-        return RetryableError(
-            "KAFKA_UNREACHABLE",
-            saw=f"The broker at {self._bootstrap} {what}.",
-            why="Only Kafka knows what the topic holds.",
-            fix="Check that the broker runs and that --kafka or "
-            "TALLYWEIR_KAFKA_BOOTSTRAP names it.",
-        )
 
 
 def _record_of(message: Message, partition: int, offset: int) -> LookedRecord:

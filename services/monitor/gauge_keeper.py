@@ -16,11 +16,11 @@ from functools import partial
 import structlog
 
 from tallyweir.services.alerts.retention import NOTHING_UNREAD, KafkaRetention, Unread
-from tallyweir.services.kafka.source_lag import lags_of
-from tallyweir.services.kafka.topic_log import positions_of, read_positions
+from tallyweir.services.kafka.source_lag import lags_of, positions_of
 from tallyweir.services.monitor.home_reader import HomeReader
 from tallyweir.services.monitor.watcher import Broker
 from tallyweir.services.operate.pipeline_json import Gauged
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.audit import (
     PipelineSummary,
     read_overview,
@@ -80,7 +80,7 @@ class GaugeKeeper:
             self._note({error.code: error.saw})
             return
         topics = {topic for one in summaries for topic in one.topics}
-        broker, silent = read_positions(self._bootstrap, topics)
+        broker, silent = KafkaAdmin(self._bootstrap, *topics).read_there()
         troubles.update((error.code, error.saw) for error in silent)
         for one in summaries:
             if end.is_set():

@@ -20,7 +20,6 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tallyweir.services.ingest.request import ClientGoneError, read_body
-from tallyweir.services.kafka.topic_log import read_positions
 from tallyweir.services.monitor.acts import ACTS, ActCall, ActKind, Arguments
 from tallyweir.services.monitor.guard import Guard
 from tallyweir.services.monitor.home_reader import HomeReader, json_answer
@@ -35,6 +34,7 @@ from tallyweir.services.operate.redrive.source_records import (
     SourceRecords,
 )
 from tallyweir.services.process.refusals import RefusedError
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres import audit
 from tallyweir.sinks.postgres.audit import AuditedSource, Explanation
 from tallyweir.sinks.postgres.audit.why.explanation import Sighting
@@ -276,9 +276,9 @@ def read_from_kafka(
         topic_ids: IDs of the topics that were read: a topic that was deleted and
             created again has another ID.
     """
-    broker, _ = read_positions(
-        bootstrap, {one.topic for one in places} & set(topic_ids)
-    )
+    broker, _ = KafkaAdmin(
+        bootstrap, *({one.topic for one in places} & set(topic_ids))
+    ).read_there()
     same = {
         place.topic
         for place, at in (broker or {}).items()

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 
 import structlog
 
-from tallyweir.services.kafka.source_lag import lags_of
-from tallyweir.services.kafka.topic_log import positions_of, read_positions
+from tallyweir.services.kafka.source_lag import lags_of, positions_of
 from tallyweir.services.monitor.home_reader import HomeReader
 from tallyweir.services.operate.pipeline_json import Gauged, gauges_json
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.audit import PipelineSummary, read_overview
 from tallyweir.sinks.postgres.records.alert_book import FiringAlert, read_firing
 from tallyweir.sinks.protocol.errors import TallyweirError
@@ -136,7 +136,7 @@ class Watcher:
         if not wanted or now - self._broker_asked_at < KAFKA_EVERY_S:
             return
         self._broker_asked_at = now
-        self._broker, troubles = read_positions(self._bootstrap, wanted)
+        self._broker, troubles = KafkaAdmin(self._bootstrap, *wanted).read_there()
         self._broker_troubles = [trouble_json(error) for error in troubles]
 
 

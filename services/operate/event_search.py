@@ -13,7 +13,7 @@ from tallyweir.schemas.codec import EventRecord, decode
 from tallyweir.schemas.contract import Contract
 from tallyweir.schemas.errors import DecodeError
 from tallyweir.services.kafka.clients import looking_consumer
-from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S
+from tallyweir.sinks.kafka_admin import BROKER_TIMEOUT_S
 from tallyweir.sinks.protocol.offsets import OffsetRange
 
 #: A batch may have millions of records, and a person waits for the answer.

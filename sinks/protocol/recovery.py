@@ -28,8 +28,7 @@ class BrokerPosition:
     Attributes:
         log_end_offset: End of the log, or the start of a Kafka transaction that is
             still open.
-        held_back: Offsets after that, which cannot be read yet; also 0 if the caller
-            did not ask the broker.
+        held_back: Offsets after that, which cannot be read yet.
     """
 
     topic_id: str

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from tallyweir.schemas.pipeline import Pipeline
+from tallyweir.sinks.kafka_admin import DRIVER_TIMEOUT_S, KafkaAdmin
 from tallyweir.sinks.protocol.batch_run import BatchRun, RunInput
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.protocol.recovery import BrokerPosition, check_topic_identity
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
-from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
 from tallyweir.spark_jobs.source.kafka_source import read_ranges
 
 _RANGE = re.compile(r"([A-Za-z0-9._-]{1,249}):(\d{1,9}):(\d{1,18})-(\d{1,18})")
@@ -118,7 +118,11 @@ def open_ranges(
         ConfigurationError: ``RANGE_NOT_THERE``, or as ``KafkaAdmin``.
         RetryableError: The broker did not answer.
     """
-    admin = KafkaAdmin(settings.kafka_bootstrap, ranges[0].topic_partition.topic)
+    admin = KafkaAdmin(
+        settings.kafka_bootstrap,
+        ranges[0].topic_partition.topic,
+        timeout_s=DRIVER_TIMEOUT_S,
+    )
     held = admin.read_positions()
     check_held(ranges, held)
     (topic_id,) = {position.topic_id for position in held.values()}

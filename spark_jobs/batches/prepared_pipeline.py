@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from tallyweir.schemas.event_contracts import EventContracts, load_event_contracts
 from tallyweir.schemas.pipeline import Pipeline
 from tallyweir.schemas.pipeline.redaction import Redaction, find_redaction
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.branches.participant import PostgresParticipant
 from tallyweir.sinks.postgres.branches.preflight import check_distinct
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
@@ -32,7 +33,6 @@ from tallyweir.spark_jobs.frame.lookups import Lookups, Reader, lookup_readers
 from tallyweir.spark_jobs.frame.predictor import Model, Predictor, read_model
 from tallyweir.spark_jobs.frame.python_time import PythonTime
 from tallyweir.spark_jobs.frame.typed_expressions import check_types
-from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
 from tallyweir.spark_jobs.source.kafka_source import empty_batch, group_prefix
 from tallyweir.spark_jobs.source.record_reader import RecordReader
 from tallyweir.spark_jobs.source.source_places import SourcePlaces

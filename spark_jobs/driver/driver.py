@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -18,6 +19,7 @@ import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tallyweir.schemas.pipeline import Pipeline
+from tallyweir.sinks.kafka_admin import DRIVER_TIMEOUT_S, KafkaAdmin
 from tallyweir.sinks.postgres.ledger.epoch_claims import Drain
 from tallyweir.sinks.postgres.publish.home import PostgresHome
 from tallyweir.sinks.postgres.schema.migrations import migrate
@@ -29,8 +31,9 @@ from tallyweir.sinks.protocol.errors import (
     RetryableError,
     TallyweirError,
 )
+from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.ports import BatchPlan
-from tallyweir.sinks.protocol.recovery import topic_ids
+from tallyweir.sinks.protocol.recovery import BrokerPosition, topic_ids
 from tallyweir.sinks.protocol.votes import EventCounts
 from tallyweir.spark_jobs.batches.batch_report import BatchReport
 from tallyweir.spark_jobs.batches.bridge import Bridge
@@ -51,7 +54,6 @@ from tallyweir.spark_jobs.engine.kept_memory import leave_lasting_objects
 from tallyweir.spark_jobs.engine.program import dead_told
 from tallyweir.spark_jobs.engine.spark_failure import query_failed
 from tallyweir.spark_jobs.scaling.scaler import Scaler, open_scaler
-from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
 from tallyweir.spark_jobs.source.kafka_source import read_starts, read_stream
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.source.topic_watch import TopicWatch
@@ -161,7 +163,9 @@ class Driver:
         """Check all servers and files before the first claim."""
         files = read_pipeline_files(self._pipeline, self._pipeline_file)
         admin = KafkaAdmin(
-            self._settings.kafka_bootstrap, *self._pipeline.source.topics
+            self._settings.kafka_bootstrap,
+            *self._pipeline.source.topics,
+            timeout_s=DRIVER_TIMEOUT_S,
         )
         try:
             admin.read_positions()
@@ -301,7 +305,7 @@ class Driver:
                 prepared.admin,
                 ids,
                 self._log,
-                on_state=partial(self._note_state, bridge, scaler),
+                on_positions=partial(self._note_positions, bridge, scaler),
             ) as watch:
                 self._await(query, bridge, watch, scaler)
         finally:
@@ -368,11 +372,17 @@ class Driver:
             ranges=_text(plan),
         )
 
-    def _note_state(self, bridge: Bridge, scaler: Scaler, state: TopicState) -> None:
-        self.metrics.note_ends(state.ends)
-        bridge.note_partitions(state.ends)
+    def _note_positions(
+        self,
+        bridge: Bridge,
+        scaler: Scaler,
+        positions: Mapping[TopicPartition, BrokerPosition],
+    ) -> None:
+        ends = {place: at.log_end_offset for place, at in positions.items()}
+        self.metrics.note_ends(ends)
+        bridge.note_partitions(ends)
         if not self._once:
-            scaler.look(state.ends)
+            scaler.look(ends)
 
     def _note_published(
         self, home: PostgresHome, scaler: Scaler, report: BatchReport

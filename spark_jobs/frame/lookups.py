@@ -25,6 +25,7 @@ from tallyweir.schemas.pipeline.events.enrichment import (
     Enrichment,
     names_in_ledger,
 )
+from tallyweir.sinks.kafka_admin import DRIVER_TIMEOUT_S, KafkaAdmin
 from tallyweir.sinks.postgres.tables.lookup_table import (
     LOOKUP_BYTES_MAX,
     LOOKUP_ROWS_MAX,
@@ -49,7 +50,6 @@ from tallyweir.spark_jobs.frame.lookup_rows import (
     key_column,
 )
 from tallyweir.spark_jobs.source.event_columns import KEY, OFFSET, VALUE
-from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
 from tallyweir.spark_jobs.source.kafka_source import committed_records, offsets_json
 
 #: Reads the present rows, and the name of their version for the ledger.
@@ -192,7 +192,9 @@ class LookupTopic:
         self._bootstrap = bootstrap
         self._enrichment = enrichment
         self._topic = enrichment.topic
-        self._admin = KafkaAdmin(bootstrap, enrichment.topic)
+        self._admin = KafkaAdmin(
+            bootstrap, enrichment.topic, timeout_s=DRIVER_TIMEOUT_S
+        )
         self._contracts = load_event_contracts([enrichment.schema], pipeline_file)
         raise_if_any(
             "Enrichment", find_lookup_problems(enrichment, self._contracts.fields)

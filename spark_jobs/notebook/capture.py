@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tallyweir.schemas.pipeline import Pipeline, definition_hash
+from tallyweir.sinks.kafka_admin import DRIVER_TIMEOUT_S, KafkaAdmin
 from tallyweir.sinks.protocol.batch_run import BatchRun
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
@@ -39,7 +40,6 @@ from tallyweir.spark_jobs.notebook.captured_slice import (
     CapturedRange,
     SliceManifest,
 )
-from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
 from tallyweir.spark_jobs.source.kafka_source import read_ranges
 from tallyweir.spark_jobs.tables.scratch_home import read_result_tables
 
@@ -137,7 +137,9 @@ class SliceCapture:
 
     def _admin(self) -> KafkaAdmin:
         topics = self._pipeline.source.topics
-        return KafkaAdmin(self.settings.kafka_bootstrap, *topics)
+        return KafkaAdmin(
+            self.settings.kafka_bootstrap, *topics, timeout_s=DRIVER_TIMEOUT_S
+        )
 
     def _capture(
         self,

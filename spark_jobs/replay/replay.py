@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallyweir.schemas.pipeline import definition_hash
+from tallyweir.sinks.kafka_admin import DRIVER_TIMEOUT_S, KafkaAdmin
 from tallyweir.sinks.postgres.audit.replay.replay_committed import (
     Committed,
     RecordedBatch,
@@ -53,7 +54,6 @@ from tallyweir.spark_jobs.replay.coverage import find_beginning, topics_read
 from tallyweir.spark_jobs.replay.execution import Execution, ReplayProgress
 from tallyweir.spark_jobs.replay.replayed_ids import FormerIds, opened_former_ids
 from tallyweir.spark_jobs.replay.undetermined import Undetermined
-from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
 from tallyweir.spark_jobs.tables.scratch_home import ScratchHome, read_result_tables
 from tallyweir.spark_jobs.tables.shadowed_pipeline import shadowed
 
@@ -328,8 +328,9 @@ def _bounds(
 
 def _positions(bootstrap: str, topic: str) -> Mapping[TopicPartition, BrokerPosition]:
     """Return the positions of a topic in Kafka; empty if it does not exist."""
+    admin = KafkaAdmin(bootstrap, topic, timeout_s=DRIVER_TIMEOUT_S)
     try:
-        return KafkaAdmin(bootstrap, topic).read_positions()
+        return admin.read_positions()
     except ConfigurationError as error:
         if error.code != "TOPIC_MISSING":
             raise

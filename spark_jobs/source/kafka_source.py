@@ -15,6 +15,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 
 from tallyweir.schemas.pipeline import HeaderId, Pipeline
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.kafka_settings import spark_options
 from tallyweir.sinks.postgres.publish.home import PostgresHome
 from tallyweir.sinks.protocol.batch_run import streamed
@@ -23,7 +24,6 @@ from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 from tallyweir.sinks.protocol.ports import Progress
 from tallyweir.sinks.protocol.recovery import StoredPosition, decide_start
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
-from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin
 
 #: The most offsets of one partition that one task reads, and holds in memory; Spark
 #: splits larger ranges.

@@ -16,14 +16,18 @@ from typing import Self
 
 from structlog.typing import FilteringBoundLogger
 
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     RetryableError,
     TallyweirError,
 )
-from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
-from tallyweir.sinks.protocol.recovery import check_topic_identity
-from tallyweir.spark_jobs.source.kafka_admin import KafkaAdmin, TopicState
+from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.recovery import (
+    BrokerPosition,
+    check_topic_identity,
+    topic_ids,
+)
 
 #: Seconds between two checks.
 LOOK_S = 5.0
@@ -50,7 +54,8 @@ class TopicWatch:
         admin: Asks the broker about the topics.
         topic_ids: For each topic, the id that the stored offsets belong to.
         log: Where warnings go.
-        on_state: Called with each answer about the topics that the offsets belong to.
+        on_positions: Called with the positions of the topics that the offsets belong
+            to, after each check.
         clock: Returns monotonic seconds.
     """
 
@@ -60,13 +65,13 @@ class TopicWatch:
         topic_ids: Mapping[str, str],
         log: FilteringBoundLogger,
         *,
-        on_state: Callable[[TopicState], None],
+        on_positions: Callable[[Mapping[TopicPartition, BrokerPosition]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._admin = admin
         self._topic_ids = topic_ids
         self._log = log
-        self._on_state = on_state
+        self._on_positions = on_positions
         self._clock = clock
         self._ended = threading.Event()
         # A daemon thread, because it may wait for a broker when the process must end.
@@ -87,19 +92,19 @@ class TopicWatch:
         """Ask the broker once, and report trouble that is new or still lasts."""
         began = self._clock()
         try:
-            state = self._admin.read_state()
+            positions = self._admin.read_positions()
             if self._ended.is_set():
                 return
             self._note_answer()
-            check_topic_identity(self._topic_ids, state.topic_ids)
+            check_topic_identity(self._topic_ids, topic_ids(positions))
         except RetryableError as error:
             self._note_outage(began, error)
         except ConfigurationError as error:
             self._note_refusal(error)
         else:
             self._is_missing = False
-            self._note_held(state)
-            self._on_state(state)
+            self._note_held(positions)
+            self._on_positions(positions)
 
     def _run(self) -> None:
         while self.failure is None and not self._ended.wait(LOOK_S):
@@ -135,28 +140,32 @@ class TopicWatch:
             self.failure = error
         self._is_missing = True
 
-    def _note_held(self, state: TopicState) -> None:
+    def _note_held(self, positions: Mapping[TopicPartition, BrokerPosition]) -> None:
         """Warn of a last stable offset that has not moved since an earlier check.
 
         Producers open and end transactions all the time; each end moves the offset.
         """
         held: dict[TopicPartition, tuple[int, _Trouble]] = {}
-        for part in state.held:
-            offset, trouble = self._held.get(part.topic_partition, (None, None))
-            if trouble is None or offset != part.from_offset:
+        for place, at in sorted(positions.items()):
+            if not at.held_back:
+                continue
+            offset, trouble = self._held.get(place, (None, None))
+            if trouble is None or offset != at.log_end_offset:
                 trouble = _Trouble(since=self._clock(), told_at=None)
             elif self._is_due(trouble):
-                self._warn_of_transaction(part, trouble)
+                self._warn_of_transaction(place, at, trouble)
                 trouble = replace(trouble, told_at=self._clock())
-            held[part.topic_partition] = part.from_offset, trouble
+            held[place] = at.log_end_offset, trouble
         self._held = held
 
-    def _warn_of_transaction(self, part: OffsetRange, trouble: _Trouble) -> None:
+    def _warn_of_transaction(
+        self, place: TopicPartition, at: BrokerPosition, trouble: _Trouble
+    ) -> None:
         self._log.warning(
             "transaction holds the log",
-            partition=str(part.topic_partition),
-            stable_offset=part.from_offset,
-            end_offset=part.until_offset,
+            partition=str(place),
+            stable_offset=at.log_end_offset,
+            end_offset=at.log_end_offset + at.held_back,
             for_s=self._age_s(trouble),
             fix="The driver cannot read past the stable offset until the producer "
             "commits or aborts; kafka-transactions.sh find-hanging names a dead one.",

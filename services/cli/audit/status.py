@@ -15,7 +15,7 @@ from tallyweir.services.cli.arguments import (
 )
 from tallyweir.services.cli.command import command
 from tallyweir.services.cli.rendering import note, say, say_json, say_table
-from tallyweir.services.kafka.source_lag import lags_of
+from tallyweir.services.kafka.source_lag import lags_of, positions_of
 from tallyweir.sinks.protocol.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def status(
     docs/status.md has the formula of every number.
     """
     from tallyweir.services.kafka.open_transactions import find_held_back
-    from tallyweir.services.kafka.topic_log import positions_of, read_positions
     from tallyweir.services.operate.pipeline_json import bottleneck_json, gauges_json
     from tallyweir.services.process.endpoints import find_endpoints
+    from tallyweir.sinks.kafka_admin import KafkaAdmin
     from tallyweir.sinks.postgres import audit
     from tallyweir.sinks.postgres.records.pipeline_gauges import read_newest_gauges
 
@@ -62,7 +62,9 @@ def status(
     with connected_home("status") as home:
         found = audit.read_status(home, name, databases)
         topics = audit.read_source(home, name).topics
-        positions, troubles = read_positions(endpoints.kafka_bootstrap, topics)
+        positions, troubles = KafkaAdmin(
+            endpoints.kafka_bootstrap, *topics
+        ).read_there()
         broker = positions_of(topics, positions)
         # Especially when Kafka is down, show what the home database knows.
         for error in troubles:

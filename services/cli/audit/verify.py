@@ -192,16 +192,17 @@ def say_replay(receipt: Mapping[str, Any]) -> None:
 
 
 def _recount(home: Connection[TupleRow], bootstrap: str, name: str) -> Check:
-    from tallyweir.services.kafka.topic_log import TopicLog
+    from tallyweir.services.kafka.topic_log import count_committed
+    from tallyweir.sinks.kafka_admin import KafkaAdmin
     from tallyweir.sinks.postgres import audit
 
-    log = TopicLog(bootstrap, *audit.read_source(home, name).topics)
+    admin = KafkaAdmin(bootstrap, *audit.read_source(home, name).topics)
     starts = {
         place: position.log_start_offset
-        for place, position in log.read_positions().items()
+        for place, position in admin.read_positions().items()
     }
     spans = audit.read_recount_spans(home, name, starts)
-    counted = log.count_records([span.offsets for span in spans])
+    counted = count_committed(bootstrap, [span.offsets for span in spans])
     return audit.check_recount(spans, counted)
 
 

@@ -16,7 +16,7 @@ from tallyweir.services.cli.arguments import (
 )
 from tallyweir.services.cli.command import command
 from tallyweir.services.cli.rendering import say
-from tallyweir.services.kafka.source_lag import lags_of
+from tallyweir.services.kafka.source_lag import lags_of, positions_of
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -44,9 +44,9 @@ def why(
     what cannot be known.
     """
     from tallyweir.services.kafka.open_transactions import find_held_back
-    from tallyweir.services.kafka.topic_log import positions_of, read_positions
     from tallyweir.services.operate.id_fingerprints import fingerprints_of
     from tallyweir.services.process.endpoints import find_endpoints
+    from tallyweir.sinks.kafka_admin import KafkaAdmin
     from tallyweir.sinks.postgres import audit
 
     databases = pipeline_databases(pipeline)
@@ -69,7 +69,7 @@ def why(
                 _say_windows(home, endpoints.kafka_bootstrap, explanation, hit, writers)
             return
     topics = read_from.topics
-    positions, _ = read_positions(endpoints.kafka_bootstrap, topics)
+    positions, _ = KafkaAdmin(endpoints.kafka_bootstrap, *topics).read_there()
     broker = positions_of(topics, positions)
     unread = lags_of(explanation.positions, broker)
     for sentence in audit.narrate_unknown(explanation, unread):

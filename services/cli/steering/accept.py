@@ -41,15 +41,15 @@ def accept_gap(
 
     Refused when nothing is lost. The pipeline starts at the log's start afterwards.
     """
-    from tallyweir.services.kafka.topic_log import TopicLog
     from tallyweir.services.process.endpoints import find_endpoints
+    from tallyweir.sinks.kafka_admin import KafkaAdmin
     from tallyweir.sinks.postgres import audit
 
     endpoints = find_endpoints()
     name = pipeline_name(pipeline)
     with connected_home("accept-gap") as home:
         topics = audit.read_source(home, name).topics
-        broker = TopicLog(endpoints.kafka_bootstrap, *topics).read_positions()
+        broker = KafkaAdmin(endpoints.kafka_bootstrap, *topics).read_positions()
         if dry_run:
             gaps = audit.find_gaps(home, name, broker)
         else:

@@ -43,8 +43,9 @@ from tallyweir.services.dev.chaos.verdict import (
     outside_of_chaos,
 )
 from tallyweir.services.dev.chaos.workload import RecordKind, Workload, count_records
-from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.services.kafka.topic_log import count_committed
 from tallyweir.services.operate.spark_process import run_replay
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.audit import Check, Receipt, verify
 from tallyweir.sinks.postgres.audit.receipt import judge
 from tallyweir.sinks.postgres.server.connection import connect
@@ -177,8 +178,11 @@ def _await_end(world: ChaosWorld, parts: _Parts) -> None:
             raise sender.failure
     # Kafka may write a transaction's marker after it has told the producer that the
     # transaction is committed. Until then the log's stable end is before its records.
-    log = TopicLog(world.kafka.bootstrap, TOPIC)
-    ends = {place.partition: end for place, end in log.read_high_watermarks().items()}
+    positions = KafkaAdmin(world.kafka.bootstrap, TOPIC).read_positions()
+    ends = {
+        place.partition: at.log_end_offset + at.held_back
+        for place, at in positions.items()
+    }
     waiting = threading.Event()
     last: dict[int, int] = {}
     since = time.monotonic()
@@ -283,16 +287,16 @@ def _order(check: Check) -> tuple[int, str]:
 
 
 def _count_in_kafka(world: ChaosWorld) -> int:
-    log = TopicLog(world.kafka.bootstrap, TOPIC)
+    bootstrap = world.kafka.bootstrap
     ranges = [
         OffsetRange(
             topic_partition=place,
             from_offset=position.log_start_offset,
             until_offset=position.log_end_offset,
         )
-        for place, position in log.read_positions().items()
+        for place, position in KafkaAdmin(bootstrap, TOPIC).read_positions().items()
     ]
-    return sum(log.count_records(ranges))
+    return sum(count_committed(bootstrap, ranges))
 
 
 def _verify(world: ChaosWorld) -> Receipt:

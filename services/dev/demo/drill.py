@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from tallyweir.services.dev.demo.demo_world import PIPELINE, DemoWorld, Ledger
 from tallyweir.services.dev.demo.expected_results import ExpectedResults
 from tallyweir.services.dev.demo.scenario import FlightStream, Kill, Scenario
-from tallyweir.services.kafka.topic_log import TopicLog
 from tallyweir.services.process.driver_process import SILENCE_MAX_S, DriverProcess
 from tallyweir.services.produce.faults import Expectation
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +82,14 @@ class DrillParts:
     Attributes:
         stream: The messages, which are not sent yet.
         ledger: The ledger of the pipeline that reads the messages.
-        topic_log: The log of the topic that the messages are sent to.
+        topic: Where the log of the topic that the messages are sent to ends.
         start_driver: Starts a driver, which is ended after the block.
         checkpoints: The directory of the driver's Spark checkpoints.
     """
 
     stream: FlightStream
     ledger: Ledger
-    topic_log: TopicLog
+    topic: KafkaAdmin
     start_driver: Callable[[], AbstractContextManager[DriverProcess]]
     checkpoints: Path
 
@@ -109,7 +109,7 @@ def run_drill(world: DemoWorld, scenario: Scenario, watcher: Watcher) -> DrillRe
     parts = DrillParts(
         stream=FlightStream(bootstrap, world.pipeline_file, scenario),
         ledger=Ledger(world.home, PIPELINE),
-        topic_log=TopicLog(bootstrap, world.topic),
+        topic=KafkaAdmin(bootstrap, world.topic),
         start_driver=lambda: DriverProcess(world.pipeline_file, environment),
         checkpoints=world.checkpoints,
     )
@@ -219,7 +219,7 @@ class Drill:
     def _has_read_all(self) -> bool:
         ends = {
             place: position.log_end_offset
-            for place, position in self._parts.topic_log.read_positions().items()
+            for place, position in self._parts.topic.read_positions().items()
         }
         return self._parts.ledger.read_positions() == ends
 

@@ -21,7 +21,6 @@ from tallyweir.services.dev.demo.demo_world import (
 )
 from tallyweir.services.dev.demo.drill import DemoProgress, DrillReport, Watcher
 from tallyweir.services.dev.demo.scenario import FlightStream, Scenario
-from tallyweir.services.kafka.topic_log import TopicLog
 from tallyweir.services.local.embedded.state_directory import state_directory
 from tallyweir.services.process.driver_process import SILENCE_MAX_S
 from tallyweir.services.process.endpoints import (
@@ -30,6 +29,7 @@ from tallyweir.services.process.endpoints import (
     require_kafka_bootstrap,
     shown_dsn,
 )
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.databases import parse_databases
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
@@ -60,7 +60,7 @@ def external_world() -> Iterator[DemoWorld]:
             why="The demo counts the results in the home database.",
             fix="Set it, or TALLYWEIR_HOME_DSN_FILE.",
         )
-    _refuse_used_topic(TopicLog(bootstrap, TOPIC))
+    _refuse_used_topic(KafkaAdmin(bootstrap, TOPIC))
     home = connect(dsn, application_name="tallyweir demo")
     try:
         home.autocommit = True
@@ -97,9 +97,10 @@ def send_and_wait(
 
     sent = stream.send(_FIRST_MESSAGES, show) + stream.send(None, show)
     watcher.tell(f"{sent:,} messages sent")
+    topic = KafkaAdmin(bootstrap, world.topic)
     ends = {
         place: position.log_end_offset
-        for place, position in TopicLog(bootstrap, world.topic).read_positions().items()
+        for place, position in topic.read_positions().items()
     }
     _await_positions(Ledger(world.home, PIPELINE), ends, watcher)
     return DrillReport(
@@ -133,10 +134,10 @@ def _await_positions(
             watcher.tell(f"committed up to offset {read:,}, over all partitions")
 
 
-def _refuse_used_topic(log: TopicLog) -> None:
+def _refuse_used_topic(topic: KafkaAdmin) -> None:
     used = [
         str(place)
-        for place, position in log.read_positions().items()
+        for place, position in topic.read_positions().items()
         if position.log_end_offset
     ]
     if used:

@@ -15,7 +15,6 @@ from functools import partial
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from tallyweir.services.kafka.topic_log import TopicLog
 from tallyweir.services.operate.redrive.source_records import (
     Headers,
     KnownRecord,
@@ -23,6 +22,7 @@ from tallyweir.services.operate.redrive.source_records import (
 )
 from tallyweir.services.produce.producer import Delivery, EventProducer
 from tallyweir.sinks.faultpoints import RedrivePoint, making
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres import steering
 from tallyweir.sinks.postgres.audit import AuditedPipeline
 from tallyweir.sinks.postgres.steering import (
@@ -162,7 +162,7 @@ class _Redrive:
         self._again = again
         self._dry_run = dry_run
         # Check the topics first: a client would create a missing one.
-        TopicLog(bootstrap, *audited.source.topics).read_positions()
+        KafkaAdmin(bootstrap, *audited.source.topics).read_positions()
         self._producer = EventProducer(bootstrap)
 
     def take(self, letters: Sequence[WaitingLetter], records: SourceRecords) -> None:

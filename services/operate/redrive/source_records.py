@@ -15,9 +15,10 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from tallyweir.services.kafka.clients import looking_consumer
-from tallyweir.services.kafka.topic_log import BROKER_TIMEOUT_S, SILENCE_MAX_S
+from tallyweir.services.kafka.topic_log import SILENCE_MAX_S
+from tallyweir.sinks.kafka_admin import BROKER_TIMEOUT_S, kafka_unreachable
 from tallyweir.sinks.postgres.steering import RecordPosition
-from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
+from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.offsets import is_kafka_topic
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -137,7 +138,9 @@ class SourceRecords:
         except KafkaException as error:
             if error.args[0].code() in _NO_TOPIC:
                 return []
-            raise self._unreachable(f"answered {error.args[0].str()}") from error
+            raise kafka_unreachable(
+                self._bootstrap, f"answered {error.args[0].str()}"
+            ) from error
         return [one for one in records if start <= one.position.offset < end]
 
     def _read(
@@ -174,17 +177,8 @@ class SourceRecords:
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
                 return None
             else:
-                raise self._unreachable(f"answered {error.str()}")
-        raise self._unreachable("sent nothing while a record was read")
-
-    def _unreachable(self, what: str) -> RetryableError:
-        return RetryableError(
-            "KAFKA_UNREACHABLE",
-            saw=f"The broker at {self._bootstrap} {what}.",
-            why="Only Kafka has the headers of a record.",
-            fix="Check that the broker runs and that TALLYWEIR_KAFKA_BOOTSTRAP names "
-            "it.",
-        )
+                raise kafka_unreachable(self._bootstrap, f"answered {error.str()}")
+        raise kafka_unreachable(self._bootstrap, "sent nothing while a record was read")
 
 
 def _offset(message: Message) -> int:

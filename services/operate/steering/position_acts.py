@@ -13,7 +13,7 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from tallyweir.services.kafka.pipeline_offsets import offsets_at
-from tallyweir.services.kafka.topic_log import TopicLog
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres import audit, steering
 from tallyweir.sinks.postgres.steering import AcceptedTopic, MovedPosition, Restored
 from tallyweir.sinks.protocol.errors import ConfigurationError
@@ -76,7 +76,7 @@ def move_positions(  # noqa: PLR0913 - an act and what it needs
         RetryableError: As ``reset_offsets``, or ``KAFKA_UNREACHABLE``.
     """
     topics = audit.read_source(home, pipeline).topics
-    broker = TopicLog(bootstrap, *topics).read_positions()
+    broker = KafkaAdmin(bootstrap, *topics).read_positions()
     targets = (
         target.offsets
         if target.moment is None
@@ -124,7 +124,7 @@ def accept_recreated(
         RetryableError: As ``accept_topics``, or ``KAFKA_UNREACHABLE``.
     """
     topics = audit.read_source(home, pipeline).topics
-    broker = TopicLog(bootstrap, *topics).read_positions()
+    broker = KafkaAdmin(bootstrap, *topics).read_positions()
     return steering.accept_topics(
         home, pipeline, broker, reason=reason, dry_run=dry_run
     )
@@ -198,7 +198,7 @@ def restore_snapshot(  # noqa: PLR0913 - an act and what it needs
         RetryableError: As ``restore``, or ``KAFKA_UNREACHABLE``.
     """
     topics = audit.read_source(home, pipeline).topics
-    broker = TopicLog(bootstrap, *topics).read_positions()
+    broker = KafkaAdmin(bootstrap, *topics).read_positions()
     return steering.restore(
         home, pipeline, name, broker, reason=reason, dry_run=dry_run
     )

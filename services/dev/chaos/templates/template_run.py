@@ -31,7 +31,6 @@ from tallyweir.services.dev.chaos.templates.results import (
 from tallyweir.services.dev.chaos.templates.stream import PARTITIONS, TemplateStream
 from tallyweir.services.dev.chaos.verdict import judge_replay
 from tallyweir.services.dev.cleared_directory import cleared_directory
-from tallyweir.services.kafka.topic_log import TopicLog
 from tallyweir.services.kafka.topics import ensure_topic
 from tallyweir.services.local.embedded.kafka import EmbeddedKafka
 from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
@@ -50,6 +49,7 @@ from tallyweir.services.process.endpoints import Endpoints, child_environment
 from tallyweir.services.produce.faults import Message
 from tallyweir.services.produce.producer import EventProducer
 from tallyweir.services.produce.source_section import read_source_section
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.audit import Verdict, verify
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.statements import load_statements
@@ -218,7 +218,8 @@ class _Topic:
 
     def count(self) -> int:
         """Add up the ends of all partitions, which is where a run's offsets end."""
-        return sum(TopicLog(self.bootstrap, self.name).read_high_watermarks().values())
+        positions = KafkaAdmin(self.bootstrap, self.name).read_positions()
+        return sum(at.log_end_offset + at.held_back for at in positions.values())
 
 
 def kill_template(

@@ -17,8 +17,8 @@ from tallyweir.services.dev.demo.drill import (
     DrillReport,
 )
 from tallyweir.services.dev.demo.scenario import FlightStream, Kill, Scenario
-from tallyweir.services.kafka.topic_log import TopicLog
 from tallyweir.services.process.driver_process import DriverProcess
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.protocol.errors import FatalError
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.recovery import BrokerPosition
@@ -164,7 +164,7 @@ def run(world: World, folder: Path) -> DrillReport:
     parts = DrillParts(
         stream=cast(FlightStream, world),
         ledger=cast(Ledger, world),
-        topic_log=cast(TopicLog, TopicEnds(world)),
+        topic=cast(KafkaAdmin, TopicEnds(world)),
         start_driver=cast(Callable[[], DriverProcess], world.start_driver),
         checkpoints=checkpoints,
     )
