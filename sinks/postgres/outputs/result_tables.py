@@ -23,9 +23,8 @@ from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.postgres.tables.table_checks import (
     check_branchable,
     check_insertable,
-    exact_source,
+    guarded,
     raises_always,
-    read_types,
     unfit_types,
 )
 from tallyweir.sinks.protocol.errors import ConfigurationError
@@ -240,14 +239,12 @@ def _find_unassignable(
     connection: _Connection, table: str, columns: Sequence[Column]
 ) -> str | None:
     """Let Postgres itself say whether the columns can be assigned."""
-    types = read_types(connection, table)
-    typed_nulls = sql.SQL(", ").join(
-        exact_source(
-            column,
-            sql.SQL("CAST(NULL AS {})").format(type_name(column.postgres_type)),
-            types.get(column.name),
-        )
+    nulls = [
+        sql.SQL("CAST(NULL AS {})").format(type_name(column.postgres_type))
         for column in columns
+    ]
+    typed_nulls = sql.SQL(", ").join(
+        source for source, _ in guarded(connection, table, columns, nulls)
     )
     statement = sql.SQL("INSERT INTO {} ({}) SELECT {} WHERE false").format(
         table_identifier(table), names(columns), typed_nulls

@@ -53,6 +53,7 @@ _ROW_REJECTED = (
     "23",  # integrity constraints
     "44",  # check option of a view
     "54000",  # too long for an index, or for a tsvector
+    "54001",  # nested too deeply for a type's input
     "P0001",  # raised by a trigger
 )
 

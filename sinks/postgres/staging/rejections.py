@@ -5,6 +5,9 @@ numbered, and ranges of them are inserted under savepoints: a range that goes in
 stays in, one that fails is halved, down to single rows. A row that conflicts with
 an earlier row of the same batch is therefore found as well. With k refused rows out
 of n this takes about 2 k log2 n statements. Everything is rolled back at the end.
+
+Rows with a value that does not fit the type of its column are found before that, by
+one statement, which also tells the column.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from tallyweir.sinks.postgres.staging.corrections import Corrections
 from tallyweir.sinks.postgres.tables.table_checks import (
     RowSkippedError,
     exact_sources,
+    guarded,
     skips_rows,
 )
 from tallyweir.sinks.protocol.errors import ConfigurationError, TallyweirError
@@ -173,19 +177,61 @@ class _RejectionSearch:
                 _SQL["index_numbers"].format(numbered=self._numbered)
             )
             rows = numbered.rowcount
+            unfit = self._take_out_unfit()
             refusal = self._try_range(1, rows)
             if refusal is None:
-                return []
+                return unfit
             check_takes_any(self._output, rows, refusal)
             middle = (1 + rows) // 2
             refused = self._refused_among([(1, middle), (middle + 1, rows)])
             while True:
                 again = self._refused_among([(number, number) for number in refused])
                 if len(again) == len(refused):
-                    return [self._describe(*item) for item in again.items()]
+                    return unfit + [self._describe(*item) for item in again.items()]
                 refused = again
         finally:
             abandon(self._connection)
+
+    def _take_out_unfit(self) -> list[RejectedRow]:
+        """Take rows with values that do not fit their columns out of the search."""
+        sources = [column.from_staging for column in self._columns]
+        tries = [
+            _SQL["try_column"].format(
+                shown=sql.Literal(f"{column.name}, which is {kind.declared}"),
+                name=sql.Identifier(column.name),
+                source=source,
+            )
+            for column, (source, kind) in zip(
+                self._columns,
+                guarded(self._connection, self._output.table, self._columns, sources),
+                strict=True,
+            )
+            if kind is not None
+        ]
+        if not tries:
+            return []
+        body = _SQL["refusal_body"].format(tries=sql.SQL("\n").join(tries))
+        # In the schema of the staging tables, where this role may create things.
+        self._connection.execute(
+            _SQL["create_refusal"].format(
+                refusal=self._numbered,
+                numbered=self._numbered,
+                body=sql.Literal(body.as_string(self._connection)),
+            )
+        )
+        refused = self._connection.execute(
+            _SQL["take_out_refused"].format(
+                refusal=self._numbered, numbered=self._numbered
+            ),
+            {"most": REJECTED_ROWS_MAX + 1},
+        ).fetchall()
+        unfit = [
+            rejected_row(self._output, (topic, partition, offset), reason)
+            for topic, partition, offset, reason in refused
+        ]
+        if unfit:
+            check_number(self._output, len(unfit), refused[-1][-1])
+        return unfit
 
     def _refused_among(self, ranges: list[tuple[int, int]]) -> dict[int, psycopg.Error]:
         """Insert the rows of some ranges; return the refused ones with the reason."""
@@ -202,7 +248,7 @@ class _RejectionSearch:
                 continue
             if first == last:
                 refused[first] = refusal
-                check_number(self._output, len(refused), refusal)
+                check_number(self._output, len(refused), told(refusal))
                 continue
             middle = (first + last) // 2
             ranges.append((middle + 1, last))
@@ -220,8 +266,8 @@ class _RejectionSearch:
         try:
             with self._connection.transaction():
                 values = {"first": first, "last": last}
-                (taken,) = fetch_row(self._connection, statement, values)
-                if taken != last - first + 1:
+                taken, given = fetch_row(self._connection, statement, values)
+                if taken != given:
                     raise RowSkippedError(taken)
         except psycopg.Error as error:
             if not is_row_rejection(error):
@@ -235,7 +281,7 @@ class _RejectionSearch:
             _SQL["read_position"].format(numbered=self._numbered),
             {"number": number},
         )
-        return rejected_row(self._output, (topic, partition, offset), refusal)
+        return rejected_row(self._output, (topic, partition, offset), told(refusal))
 
 
 def check_takes_any(output: Output, rows: int, refusal: psycopg.Error) -> None:
@@ -250,8 +296,13 @@ def check_takes_any(output: Output, rows: int, refusal: psycopg.Error) -> None:
         raise skips_rows(output.table, rows)
 
 
-def check_number(output: Output, refused: int, refusal: psycopg.Error) -> None:
+def check_number(output: Output, refused: int, reason: str) -> None:
     """Give up on a table that refuses too many rows.
+
+    Args:
+        output: The output of the table.
+        refused: How many rows it has refused.
+        reason: Why it has refused the last one.
 
     Raises:
         ConfigurationError: ``TABLE_REFUSES_ROWS``.
@@ -261,7 +312,7 @@ def check_number(output: Output, refused: int, refusal: psycopg.Error) -> None:
     raise ConfigurationError(
         "TABLE_REFUSES_ROWS",
         saw=f"Table {output.table} refused more than {REJECTED_ROWS_MAX} rows of one "
-        f"batch, the last one with: {_told(refusal)}.",
+        f"batch, the last one with: {reason}.",
         why="So many refusals point to the table, not to its rows, and would turn "
         "the whole topic into dead letters.",
         fix="Correct the table's constraints or the pipeline.",
@@ -269,18 +320,19 @@ def check_number(output: Output, refused: int, refusal: psycopg.Error) -> None:
 
 
 def rejected_row(
-    output: Output, position: tuple[str, int, int], refusal: psycopg.Error
+    output: Output, position: tuple[str, int, int], reason: str
 ) -> RejectedRow:
     """Describe one row that the output's table refuses, for its dead letter."""
     topic, partition, offset = position
     return RejectedRow(
         topic_partition=TopicPartition(topic, partition),
         offset=offset,
-        detail=f"Table {output.table} refused the row: {_told(refusal)}.",
+        detail=f"Table {output.table} refused the row: {reason}.",
     )
 
 
-def _told(refusal: psycopg.Error) -> str:
+def told(refusal: psycopg.Error) -> str:
+    """Return what is told of a refusal: its state, and Postgres' message."""
     if isinstance(refusal, RowSkippedError):
         return f"ROW_SKIPPED {refusal}"
     return f"{refusal.sqlstate} {refusal.diag.message_primary}"

@@ -51,6 +51,7 @@ from tallyweir.sinks.postgres.staging.rejections import (
     check_number,
     check_takes_any,
     rejected_row,
+    told,
 )
 from tallyweir.sinks.postgres.tables.table_checks import RowSkippedError
 from tallyweir.sinks.protocol.identity import Attempt
@@ -301,10 +302,10 @@ class ResultCopy:
                 parts += [part.slice(middle), part.slice(0, middle)]
                 continue
             found += 1
-            check_number(self._output, found, refusal)
+            check_number(self._output, found, told(refusal))
             (row,) = part.select(_POSITION).to_pylist()
             topic, partition, offset = row.values()
-            yield rejected_row(self._output, (topic, partition, offset), refusal)
+            yield rejected_row(self._output, (topic, partition, offset), told(refusal))
 
     def _refusal_of(self, rows: pa.Table) -> psycopg.Error | None:
         """Copy rows; return why the table refuses one, or None if they went in."""

@@ -284,6 +284,23 @@ class TypesChangedError(psycopg.DataError):
         super().__init__(f"the types of table {table} changed under its rows")
 
 
+#: Types whose input functions read one value from a text, in any session the same.
+_READ_FROM_TEXT = frozenset(
+    {
+        *("uuid", "json", "inet", "cidr", "macaddr", "macaddr8", "enum", "enum[]"),
+        *("text[]", "uuid[]", "boolean[]", "smallint[]", "integer[]", "bigint[]"),
+    }
+)
+#: Types whose input functions read more texts than say one value exactly, each with the
+#: condition that tells these.
+_READ_IF = {
+    "date": "holds_date",
+    "time without time zone": "holds_time",
+    "jsonb": "holds_json",
+}
+_HAS_IS_JSON = 160_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnType:
     """The type of a column of a table.
@@ -291,14 +308,23 @@ class ColumnType:
     Attributes:
         declared: The type as Postgres writes it, with its modifier.
         base: For a domain, the type that it is based on; otherwise the same type.
+        family: ``base`` without its modifier; ``enum`` for each enum.
+        is_array: Whether ``base`` is an array.
     """
 
     declared: str
     base: str
+    family: str
+    is_array: bool
 
     def holds(self, produced: str) -> bool:
         """Tell whether the column holds every value of a type unchanged."""
         return self.base == produced or self.base in _HELD_BY.get(produced, ())
+
+    @property
+    def is_read_from_text(self) -> bool:
+        """Whether a cast reads a text's value exactly, or fails."""
+        return self.base in _READ_FROM_TEXT or self.family.startswith("enum")
 
 
 def read_types(connection: _Connection, table: str) -> dict[str, ColumnType]:
@@ -306,8 +332,8 @@ def read_types(connection: _Connection, table: str) -> dict[str, ColumnType]:
     name = table_identifier(table).as_string(connection)
     rows = connection.execute(_EXACT_VALUES["types"], {"table": name}).fetchall()
     return {
-        column: ColumnType(declared=declared, base=base)
-        for column, declared, base in rows
+        column: ColumnType(declared=declared, base=base, family=family, is_array=array)
+        for column, declared, base, family, array in rows
     }
 
 
@@ -337,25 +363,58 @@ def exact_sources(
     connection: _Connection, table: str, columns: Sequence[Column]
 ) -> sql.Composed:
     """List the staged source of each column, guarded where its value could change."""
-    types = read_types(connection, table)
+    sources = [column.from_staging for column in columns]
     return sql.SQL(", ").join(
-        exact_source(column, column.from_staging, types.get(column.name))
-        for column in columns
+        source for source, _ in guarded(connection, table, columns, sources)
     )
 
 
-def exact_source(
-    column: Column, source: sql.Composable, found: ColumnType | None
-) -> sql.Composable:
-    """Return a source, guarded if its target column could change the value."""
-    if found is None or found.holds(column.postgres_type):
-        return source
+def guarded(
+    connection: _Connection,
+    table: str,
+    columns: Sequence[Column],
+    sources: Sequence[sql.Composable],
+) -> list[tuple[sql.Composable, ColumnType | None]]:
+    """Guard the source of each column where the column could change or refuse a value.
+
+    Returns:
+        For each column its source, and the column's type if the source is guarded.
+    """
+    types = read_types(connection, table)
+    has_is_json = connection.info.server_version >= _HAS_IS_JSON
+    found: list[tuple[sql.Composable, ColumnType | None]] = []
+    for column, source in zip(columns, sources, strict=True):
+        kind = types.get(column.name)
+        block = None if kind is None else _guard_of(column, kind)
+        if kind is None or block is None:
+            found.append((source, None))
+            continue
+        if block == "holds_json" and not has_is_json:
+            block = "holds_json_15"
+        values = {
+            "source": source,
+            # Postgres itself wrote this name from its catalog.
+            "type": sql.SQL(kind.declared),
+            "produced": type_name(column.postgres_type),
+            "name": sql.Literal(column.name),
+            "declared": sql.Literal(kind.declared),
+        }
+        guard = _EXACT_VALUES[block].format(**values)
+        if block.startswith("holds_"):
+            guard = _EXACT_VALUES["read_from_text"].format(**values, holds=guard)
+        found.append((guard, kind))
+    return found
+
+
+def _guard_of(column: Column, found: ColumnType) -> str | None:
+    """Name the block that puts a column's values into a type; None if each fits."""
+    if found.holds(column.postgres_type):
+        return None if found.declared == found.base else "cast"
+    if column.postgres_type == "text" and found.is_read_from_text:
+        return "cast"
+    if column.postgres_type == "text" and found.family in _READ_IF:
+        return _READ_IF[found.family]
+    if column.postgres_type == "jsonb" and found.is_array:
+        return "array_from_json"
     is_padded = found.base.startswith(("character(", "bpchar"))
-    return _EXACT_VALUES["guarded_padded" if is_padded else "guarded"].format(
-        source=source,
-        # Postgres itself wrote this name from its catalog.
-        type=sql.SQL(found.declared),
-        produced=type_name(column.postgres_type),
-        name=sql.Literal(column.name),
-        declared=sql.Literal(found.declared),
-    )
+    return "guarded_padded" if is_padded else "guarded"
