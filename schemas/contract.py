@@ -100,15 +100,19 @@ class DeclaredFields:
     Attributes:
         fields: Type of each path, in the order of the columns.
         unknown: ``ignore``, ``refuse`` or ``rest``: what becomes of other fields.
+        envelope: What is around each event, such as ``debezium``; empty for nothing.
     """
 
     fields: Mapping[str, str]
     unknown: str
+    envelope: str = ""
 
     @property
     def reference(self) -> str:
         """All of it as one text, which ``load_contract`` takes."""
         written = {"fields": list(self.fields.items()), "unknown": self.unknown}
+        if self.envelope:
+            written["envelope"] = self.envelope
         return json.dumps(written, separators=(",", ":"))
 
     @classmethod
@@ -118,7 +122,11 @@ class DeclaredFields:
             return None
         try:
             written = json.loads(reference)
-            return cls(fields=dict(written["fields"]), unknown=written["unknown"])
+            return cls(
+                fields=dict(written["fields"]),
+                unknown=written["unknown"],
+                envelope=written.get("envelope", ""),
+            )
         except (KeyError, TypeError, ValueError):
             return None
 
@@ -250,7 +258,12 @@ def _read_contract(path: Path, written_in: Format) -> Contract:
 
 
 def _declared_contract(declared: DeclaredFields, beside: Path | None) -> Contract:
-    schema = read_fields(declared.fields, unknown=declared.unknown, name=_DECLARED_NAME)
+    schema = read_fields(
+        declared.fields,
+        unknown=declared.unknown,
+        envelope=declared.envelope,
+        name=_DECLARED_NAME,
+    )
     return Contract(
         name=_DECLARED_NAME,
         version=1,

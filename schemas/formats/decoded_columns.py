@@ -53,12 +53,15 @@ class DecodedEvents:
             None if the payloads themselves are that form.
         unnamed: The number of events that have each field which the contract does not
             name, by the field's path; at most some tens of them.
+        skipped: What the payloads are that are no events and yet no mistakes, by
+            their rows.
     """
 
     columns: Mapping[str, pa.Array]
     is_event: npt.NDArray[np.bool_]
     canonical: pa.Array | None = None
     unnamed: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[int, str] = field(default_factory=dict)
 
 
 class EventDecoder(Protocol):

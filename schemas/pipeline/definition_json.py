@@ -76,7 +76,7 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
     if pipeline.has_code:
         written["code_version"] = pipeline.code_version
     # A reference to fields that the pipeline names holds them.
-    for key in ("format", "fields", "unknown"):
+    for key in ("format", "fields", "unknown", "envelope"):
         written["source"].pop(key, None)
     written["source"] |= {
         "topic": _one_or_all(source.topics),
@@ -136,8 +136,13 @@ def _declared(schema: str | list[str]) -> dict[str, Any]:
     declared = DeclaredFields.of(schema) if isinstance(schema, str) else None
     if declared is None:
         return {}
-    fields_there, unknown = list(declared.fields.items()), declared.unknown
-    return {"schema": None, "format": JSON, "fields": fields_there, "unknown": unknown}
+    return {
+        "schema": None,
+        "format": JSON,
+        "fields": list(declared.fields.items()),
+        "unknown": declared.unknown,
+        "envelope": declared.envelope or None,
+    }
 
 
 def _one_or_all(names: tuple[str, ...]) -> str | list[str]:

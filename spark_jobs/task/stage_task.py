@@ -205,6 +205,10 @@ class StageTask:
             table = table.append_column(name, column)
         if decoded.canonical is not None:
             table = table.append_column(named.CANONICAL, decoded.canonical)
+        if decoded.skipped:
+            what = [decoded.skipped.get(row) for row in range(table.num_rows)]
+            skipped = pa.array(what, pa.string())
+            table = table.append_column(named.SKIPPED, skipped)
         for alias, field in self.aliases.items():
             table = table.append_column(alias, table.column(field))
         if named.EVENT_ID not in table.column_names:
@@ -303,6 +307,8 @@ class StageTask:
         offsets = np.asarray(events.array(named.OFFSET))
         # An erased event might otherwise be dead, so it must not move the clocks.
         valid = ~(events.is_class(EventClass.DEAD) | events.is_erased())
+        # A skipped record may have no time.
+        valid &= np.asarray(events.array(named.EVENT_TIME).is_valid())
         tallies: dict[TopicPartition, PartitionTally] = {}
         # With counts, numpy sorts. For a few long stretches, that beats hashing.
         numbers, read = np.unique(arrived, return_counts=True)

@@ -19,7 +19,7 @@ from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.staging.corrections import CORRECTION, correction_columns
-from tallyweir.sinks.postgres.staging.staging_tables import EVENT_LOGS
+from tallyweir.sinks.postgres.staging.staging_tables import EVENT_LOGS, SKIPPED
 from tallyweir.sinks.postgres.staging.staging_writer import TakesRows
 from tallyweir.sinks.protocol.votes import OutputTally
 from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array
@@ -284,10 +284,15 @@ class StagedRows:
 
     def _conditions(self, filtered: pa.Table) -> pa.Array:
         """Return the condition that each event fails; null if it fails no condition."""
-        if named.FILTERED_BY not in filtered.column_names:
-            return pa.nulls(filtered.num_rows, pa.string())
-        numbers = filtered.column(named.FILTERED_BY).combine_chunks()
-        return pa.array(self.filter_conditions, pa.string()).take(numbers)
+        failed = pa.nulls(filtered.num_rows, pa.string())
+        if named.FILTERED_BY in filtered.column_names:
+            numbers = filtered.column(named.FILTERED_BY).combine_chunks()
+            failed = pa.array(self.filter_conditions, pa.string()).take(numbers)
+        if named.SKIPPED in filtered.column_names:
+            what = filtered.column(named.SKIPPED).combine_chunks()
+            told = pc.binary_join_element_wise(SKIPPED, what, "")
+            failed = pc.coalesce(told, failed)
+        return failed
 
     def _write_dead(self, staging: TakesRows) -> None:
         rows = sorted(self.events.reasons)

@@ -418,6 +418,13 @@ def _rejected(case: Case) -> Iterator[tuple[int, str]]:
             yield row, rules.rejected.get(positions[row], rules.rejected[first])
 
 
+def _skipped(case: Case) -> BoolArray | None:
+    """Find the records that the envelope knows for no events."""
+    if named.SKIPPED not in case.events.table.column_names:
+        return None
+    return np.asarray(case.events.array(named.SKIPPED).is_valid())
+
+
 def _filtered(case: Case) -> BoolArray | None:
     """Find the events that the filter is not true of, or that no output wants."""
     if named.FILTERED_BY not in case.events.table.column_names:
@@ -460,6 +467,8 @@ def _repeated(case: Case) -> BoolArray | None:
     asks = case.undecided()
     if rules.upserts:
         corrects = case.events.is_class(EventClass.FILTERED) & ~case.events.is_erased()
+        if (skipped := _skipped(case)) is not None:
+            corrects &= ~skipped
         if (expired := _expired(case)) is not None:
             corrects &= ~expired
         asks |= corrects
@@ -527,6 +536,7 @@ def _(output: WindowTable, case: Case, wanted: BoolArray) -> BoolArray:
 VERDICTS: Mapping[str, tuple[Verdict | DeadVerdict, ...]] = {
     "validate": (
         Verdict(EventClass.FILTERED, ERASED, _erased),
+        Verdict(EventClass.FILTERED, None, _skipped),
         DeadVerdict("ROW_MISFIT", partial(_told_by, named.MISFIT)),
         *(DeadVerdict(code.value, partial(_is_no_event, code)) for code in ReasonCode),
         DeadVerdict("MALFORMED", _undecoded_by_spark),

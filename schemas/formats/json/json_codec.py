@@ -16,6 +16,13 @@ from tallyweir.schemas.formats.json.json_canonical import (
     canonical_string,
     canonical_text,
 )
+from tallyweir.schemas.formats.json.json_envelope import (
+    IMAGES,
+    OP,
+    ROW,
+    compared,
+    unwrap,
+)
 from tallyweir.schemas.formats.json.json_fields import (
     JsonField,
     fields_of,
@@ -67,7 +74,7 @@ class JsonEvent:
 
     Attributes:
         record: The values of the columns.
-        document: The whole document.
+        document: The whole document; of an envelope, what repeats share.
         unnamed: The paths of the fields that the contract does not name.
     """
 
@@ -90,20 +97,24 @@ class JsonCodec:
         leaves: The named fields in the order of the columns.
         unknown: What becomes of the others.
         rest: The column of all others; None if there is none.
+        envelope: What is around each event, as ``json_envelope`` names it; empty if
+            nothing is. Then only fields of the row count as not named.
     """
 
     root: JsonBranch
     leaves: tuple[JsonLeaf, ...]
     unknown: str
     rest: str | None
+    envelope: str
 
     def read(self, payload: bytes | None) -> JsonEvent:
         """Read one payload.
 
         Raises:
-            DecodeError: It is no event.
+            DecodeError: It is no event; a ``SkippedRecordError`` if the envelope
+                knows it for something else.
         """
-        document = parse_document(payload)
+        document = unwrap(payload) if self.envelope else parse_document(payload)
         record: EventRecord = dict.fromkeys(one.field.column for one in self.leaves)
         unnamed: list[str] = []
         try:
@@ -111,6 +122,9 @@ class JsonCodec:
             self._require(record)
         except Fault as exc:
             raise exc.as_error() from None
+        if self.envelope:
+            rest = _object(rest.get(ROW, {}))
+            document = compared(document)
         if self.rest is not None:
             record[self.rest] = canonical_text(rest) if rest else None
         return JsonEvent(record=record, document=document, unnamed=tuple(unnamed))
@@ -134,11 +148,16 @@ class JsonCodec:
             raise _misfit(min(map(str, left)), "not in the contract")
         document = _nest(parts)
         if rest is not None:
-            _merge(document, self._read_rest(rest), self.root)
+            found = self._read_rest(rest)
+            _merge(document, {ROW: found} if self.envelope else found, self.root)
+        if self.envelope:
+            _wrap(document)
         return _join(document).encode()
 
     def begin(self, payload: bytes, until: str | None) -> BegunEvent:
         """Read a payload as far as it goes; see ``Format.read_begun``."""
+        if self.envelope:
+            return self._begin_enveloped(payload, until)
         try:
             text = decode_text(payload)
         except DecodeError:
@@ -172,6 +191,25 @@ class JsonCodec:
                 break
         return BegunEvent(fields=tuple(begun), failed_at=None)
 
+    def _begin_enveloped(self, payload: bytes, until: str | None) -> BegunEvent:
+        """Read what an envelope holds; where that lies in the payload is not told."""
+        begun: list[BegunField] = []
+        try:
+            members = unwrap(payload)
+            for leaf in self.leaves:
+                value: Value = members
+                for name in leaf.field.path:
+                    value = value.get(name) if isinstance(value, dict) else None
+                read = None if value is None else leaf.read(value)
+                begun.append(
+                    BegunField(from_byte=0, until_byte=len(payload), value=read)
+                )
+                if leaf.field.column == until:
+                    break
+        except (DecodeError, Fault):
+            return BegunEvent(fields=tuple(begun), failed_at=0)
+        return BegunEvent(fields=tuple(begun), failed_at=None)
+
     def _take(
         self,
         branch: JsonBranch,
@@ -186,6 +224,8 @@ class JsonCodec:
             target = branch.members.get(name)
             try:
                 if target is None:
+                    if self.envelope and ROW not in {name, *at[:1]}:
+                        continue
                     self._refuse_unknown()
                     unnamed.append(unnamed_path((*at, name)))
                     rest[name] = value
@@ -251,8 +291,15 @@ def compile_codec(text: str) -> JsonCodec:
             assert isinstance(inner, JsonBranch), "no path is inside of another"
             branch = inner
         branch.members[last] = leaf
-    rest = next((one.column for one in named.fields if not one.path), None)
-    return JsonCodec(root=root, leaves=leaves, unknown=named.unknown, rest=rest)
+    if named.envelope:
+        root.members.setdefault(ROW, JsonBranch())
+    return JsonCodec(
+        root=root,
+        leaves=leaves,
+        unknown=named.unknown,
+        rest=next((one.column for one in named.fields if not one.path), None),
+        envelope=named.envelope,
+    )
 
 
 def _scan(
@@ -358,6 +405,24 @@ def _merge(document: _Nested, rest: dict[str, Value], branch: JsonBranch) -> Non
         ):
             raise _misfit("rest", f"{name} is a field of its own")
         _merge(inner, value, target)
+
+
+def _wrap(document: _Nested) -> None:
+    """Put the row where its operation has it; without one, it was created."""
+    row = document.pop(ROW, None)
+    operation = document.setdefault(OP, '"c"')
+    if row is None:
+        return
+    image = IMAGES.get(str(operation).strip('"'))
+    if image is None:
+        raise _misfit(ROW, f"{OP} is {operation}, which has no row")
+    there = document.setdefault(image, row)
+    if there is not row:
+        if not isinstance(there, dict) or not isinstance(row, dict):
+            raise _misfit(ROW, f"{image} is a field of its own")
+        for name, value in row.items():
+            if there.setdefault(name, value) != value:
+                raise _misfit(ROW, f"{name} is another in {image}")
 
 
 def _join(document: _Nested) -> str:

@@ -60,8 +60,12 @@ class JsonDecoder:
         if len(parts) == 1:
             return parts[0]
         unnamed: Counter[str] = Counter()
+        skipped: dict[int, str] = {}
+        rows = 0
         for part in parts:
             unnamed.update(part.unnamed)
+            skipped |= {rows + row: what for row, what in part.skipped.items()}
+            rows += part.is_event.size
         return DecodedEvents(
             columns={
                 name: pa.concat_arrays(
@@ -76,12 +80,14 @@ class JsonDecoder:
                 [pa.nulls(0, pa.binary()), *(part.canonical for part in parts)]
             ),
             unnamed=bounded(unnamed),
+            skipped=skipped,
         )
 
     def _decode_slice(self, payloads: pa.Array) -> DecodedEvents:
         rows = len(payloads)
         offsets = _offsets(payloads)
-        if rows < FEW_ROWS or offsets[-1] - offsets[0] > SLICE_BYTES:
+        is_alone = rows < FEW_ROWS or bool(self._codec.envelope)
+        if is_alone or offsets[-1] - offsets[0] > SLICE_BYTES:
             return self._rows.decode(payloads.to_pylist())
         raw = np.frombuffer(payloads.buffers()[2] or b"", np.uint8)
         scan = Scan(

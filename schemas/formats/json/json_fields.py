@@ -17,6 +17,9 @@ of Postgres's, followed by any of these:
 - ``as NAME``: the column's name. Without it, the names of the path joined by ``_``;
 - ``not null``: a document without a value is no event.
 
+In an envelope, a path begins with one of its members, and ``row.NAME`` gives the column
+``NAME``; see ``json_envelope``.
+
 A path is names joined by dots. A name that has dots itself is put between double
 quotation marks: ``"geo.point".lat``.
 """
@@ -28,11 +31,12 @@ import json
 import re
 import zoneinfo
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import cast
 
 from tallyweir.schemas.errors import ContractError, noting, raise_faults
 from tallyweir.schemas.formats.format import Schema
+from tallyweir.schemas.formats.json.json_envelope import MEMBERS, ROW
 from tallyweir.schemas.schema_tree import (
     Nullable,
     Primitive,
@@ -169,10 +173,15 @@ class JsonFields:
 
     fields: tuple[JsonField, ...]
     unknown: str
+    envelope: str = ""
 
 
 def read_fields(
-    fields: Mapping[str, str], *, unknown: str = "ignore", name: str = "event"
+    fields: Mapping[str, str],
+    *,
+    unknown: str = "ignore",
+    envelope: str = "",
+    name: str = "event",
 ) -> Schema:
     """Read the fields of a pipeline.
 
@@ -180,6 +189,7 @@ def read_fields(
         fields: The type of each path, in the order of the columns.
         unknown: ``ignore``, ``refuse`` or ``rest``: what becomes of fields that are
             not named. ``rest`` adds a column ``rest`` with all of them.
+        envelope: What is around each event; empty if nothing is.
         name: What the record is called.
 
     Raises:
@@ -191,14 +201,16 @@ def read_fields(
         _check_counts(fields, unknown)
     for path, kind in fields.items():
         with noting(faults):
-            found.append(_read_field(path, kind))
+            found.append(_read_field(path, kind, envelope))
     if unknown == "rest":
         found.append(JsonField(path=(), column=REST_COLUMN, type="jsonb"))
     faults += _find_clashes(found)
     raise_faults(faults)
     entries = [RecordField(name=one.column, node=one.node) for one in found]
     return Schema(
-        text=_write(JsonFields(fields=tuple(found), unknown=unknown)),
+        text=_write(
+            JsonFields(fields=tuple(found), unknown=unknown, envelope=envelope)
+        ),
         tree=Record(name=name, fields=tuple(entries)),
     )
 
@@ -212,6 +224,7 @@ def fields_of(text: str) -> JsonFields:
             for one in document["fields"]
         ),
         unknown=document["unknown"],
+        envelope=document.get("envelope", ""),
     )
 
 
@@ -227,6 +240,8 @@ def _write(fields: JsonFields) -> str:
         if not one["carrier"]:
             del one["carrier"]
     document = {"fields": written, "unknown": fields.unknown}
+    if fields.envelope:
+        document["envelope"] = fields.envelope
     return json.dumps(document, separators=(",", ":"), sort_keys=True)
 
 
@@ -253,17 +268,25 @@ def _check_counts(fields: Mapping[str, str], unknown: str) -> None:
         )
 
 
-def _read_field(path: object, kind: object) -> JsonField:
+def _read_field(path: object, kind: object, envelope: str) -> JsonField:
     faults: list[ContractError] = []
     names: tuple[str, ...] = ()
     with noting(faults):
         names = _read_path(path)
+        if envelope and names[0] not in MEMBERS:
+            raise _problem(
+                f"Field {path:.{_SHOWN}} begins with {names[0]:.{_SHOWN}}.",
+                f"A change of Debezium has {', '.join(MEMBERS)}.",
+                f"Write {ROW}.{path:.{_SHOWN}} for a column of the changed row.",
+            )
+    is_of_row = bool(envelope) and names[:1] == (ROW,) and len(names) > 1
+    shown = names[1:] if is_of_row else names
     read = JsonField(path=names, column="", type="text")
     with noting(faults):
-        read = _read_type(str(path), names, kind)
+        read = replace(_read_type(str(path), shown, kind), path=names)
     if names:
         with noting(faults):
-            _check_column(str(path), read.column or "_".join(names))
+            _check_column(str(path), read.column or "_".join(shown))
     raise_faults(faults)
     return read
 

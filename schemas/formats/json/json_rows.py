@@ -15,6 +15,7 @@ import pyarrow as pa
 from tallyweir.schemas.errors import DecodeError
 from tallyweir.schemas.formats.decoded_columns import DecodedEvents
 from tallyweir.schemas.formats.json.json_codec import JsonCodec, JsonEvent
+from tallyweir.schemas.formats.json.json_envelope import SkippedRecordError
 
 #: The most names of unnamed fields that a batch reports.
 UNNAMED_MAX = 64
@@ -35,11 +36,14 @@ class RowDecoder:
     def decode(self, payloads: Iterable[bytes | None]) -> DecodedEvents:
         """Decode payloads; see ``EventDecoder.decode``."""
         events: list[JsonEvent | None] = []
+        skipped: dict[int, str] = {}
         unnamed: Counter[str] = Counter()
         for payload in payloads:
             try:
                 event = self.codec.read(payload)
-            except DecodeError:
+            except DecodeError as exc:
+                if isinstance(exc, SkippedRecordError):
+                    skipped[len(events)] = exc.what
                 events.append(None)
                 continue
             events.append(event)
@@ -53,6 +57,7 @@ class RowDecoder:
             is_event=np.array([one is not None for one in events], dtype=np.bool_),
             canonical=pa.array([one and one.canonical for one in events], pa.binary()),
             unnamed=bounded(unnamed),
+            skipped=skipped,
         )
 
 

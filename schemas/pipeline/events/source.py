@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, PlainValidator
 
 from tallyweir.schemas.contract import DeclaredFields
+from tallyweir.schemas.formats.json.json_envelope import ENVELOPES
 from tallyweir.schemas.pipeline.checks.durations import check_duration
 from tallyweir.schemas.pipeline.checks.names import check_column, check_topic
 from tallyweir.schemas.pipeline.checks.problems import (
@@ -86,6 +87,8 @@ class Source:
             the columns: ``customer.id`` to ``bigint not null``.
         unknown: What becomes of fields of documents that are not named: ``ignore``,
             ``refuse`` or ``rest``, which keeps them in the column ``rest``.
+        envelope: ``debezium`` if each JSON document is a change that Debezium wrote;
+            then ``fields`` names members of the change.
         event_id: The field or header with the producer's ID, or ``PositionId()``.
         event_time: The field that says when the event happened; ``kafka_timestamp`` for
             the timestamp that Kafka has of the record.
@@ -103,6 +106,7 @@ class Source:
     format: str = AVRO
     fields: Mapping[str, str] = field(default_factory=dict)
     unknown: str = UNKNOWN
+    envelope: str | None = None
     event_id: str | HeaderId | PositionId
     event_time: str
     watermark_delay: timedelta
@@ -122,7 +126,11 @@ class Source:
     def schemas(self) -> tuple[str, ...]:
         """References to all contracts, as ``load_contract`` takes them."""
         if self.fields:
-            declared = DeclaredFields(fields=self.fields, unknown=self.unknown)
+            declared = DeclaredFields(
+                fields=self.fields,
+                unknown=self.unknown,
+                envelope=self.envelope or "",
+            )
             return (declared.reference,)
         return (self.schema,) if isinstance(self.schema, str) else self.schema or ()
 
@@ -173,6 +181,17 @@ class Source:
                 fix=f"Write {' or '.join(_FORMATS)}.",
             )
             return
+        if self.envelope is not None and (
+            self.envelope not in ENVELOPES or self.format != JSON
+        ):
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("envelope",),
+                saw=f"The envelope is {self.envelope!r:.80}, the format {self.format}.",
+                why="Envelopes are read around JSON documents.",
+                fix=f"Write {' or '.join(ENVELOPES)} and format: {JSON}, or remove "
+                "envelope.",
+            )
         if self.format == JSON or self.fields or self.unknown != UNKNOWN:
             yield from self._find_field_problems()
             return
@@ -253,6 +272,7 @@ class SourceKeys(Keys[Source]):
         "schema": StandIn("unnamed"),
         "format": AVRO,
         "unknown": UNKNOWN,
+        "envelope": None,
         "event_id": HeaderId(header="unnamed"),
         "event_time": StandIn("unnamed"),
         "watermark_delay": timedelta(),
@@ -263,6 +283,7 @@ class SourceKeys(Keys[Source]):
     format: Text = AVRO
     fields: Pairs = Field(default={})
     unknown_: Text = UNKNOWN
+    envelope: Text | None = None
     event_id: Annotated[str | HeaderId | PositionId, PlainValidator(_event_id), TEXT]
     event_time: Text
     watermark_delay: Duration

@@ -21,7 +21,7 @@ from tallyweir.services.dev.version_matrix import (
 )
 from tallyweir.services.local.embedded.jars import (
     BROKER_CLASSPATH_VARIABLE,
-    MATRIX_JAR_LOCK,
+    TEST_JAR_LOCK,
     broker_classpath,
     locked_jars,
 )
@@ -72,7 +72,7 @@ def test_each_other_server_is_locked_and_taken(
 ) -> None:
     """Otherwise a cell would run the servers that this version has anyway."""
     for section in ("broker-3.9", "postgres-15", "postgres-16", "postgres-17"):
-        jars = locked_jars(section, lock=MATRIX_JAR_LOCK)
+        jars = locked_jars(section, lock=TEST_JAR_LOCK)
         assert all(len(bytes.fromhex(jar.sha256)) == 32 for jar in jars)
     monkeypatch.setenv(BROKER_CLASSPATH_VARIABLE, f"a.jar{os.pathsep}b.jar")
     monkeypatch.setenv(PROGRAMS_VARIABLE, str(tmp_path))

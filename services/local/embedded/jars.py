@@ -29,8 +29,8 @@ from tallyweir.services.local.embedded.state_directory import (
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 JAR_LOCK = ROOT / "jars.lock"
-#: Servers of other versions, for ``test --matrix`` only.
-MATRIX_JAR_LOCK = ROOT / "matrix-jars.lock"
+#: Servers that only tests start.
+TEST_JAR_LOCK = ROOT / "test-jars.lock"
 #: Names the class path of another broker; ``test --matrix`` sets it.
 BROKER_CLASSPATH_VARIABLE = "TALLYWEIR_TEST_BROKER"
 

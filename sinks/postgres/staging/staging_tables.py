@@ -47,6 +47,9 @@ _EVENT_POSITION = (
     Column(name="kafka_offset", postgres_type="bigint"),
 )
 
+#: How ``condition`` begins for a record that an envelope knows for no event.
+SKIPPED = "skipped: "
+
 #: Staging tables that every pipeline has, with the columns that tasks fill. Each has
 #: the name of the table that its rows are moved to.
 EVENT_LOGS: Mapping[str, tuple[Column, ...]] = {

@@ -226,6 +226,19 @@ def test_dead_events_and_those_without_an_id_are_erased_alike(
     assert [4] == list(case.events.reasons)
 
 
+def test_what_an_envelope_skips_needs_no_id_and_no_time(contract: Contract) -> None:
+    """It is no event, and so no dead letter either."""
+    nothing: dict[str, object] = {
+        named.VALUE: None,
+        named.EVENT_ID: None,
+        named.EVENT_TIME: None,
+    }
+    table = _table(_event(contract, **nothing), _event(contract, **nothing))
+    table = table.append_column(named.SKIPPED, pa.array(["tombstone", None]))
+    case = _decide(table.combine_chunks(), _rules(contract), steps=2)
+    assert ["FILTERED", "DEAD"] == _fates(case)
+
+
 def test_a_dead_event_is_not_filtered(contract: Contract) -> None:
     """Whatever the condition says of it."""
     broken = _event(contract, **{named.BROKEN_RULE: "TOO_MUCH"})

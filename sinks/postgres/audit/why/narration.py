@@ -16,6 +16,7 @@ from tallyweir.sinks.postgres.audit.why.explanation import (
     Sighting,
 )
 from tallyweir.sinks.postgres.server.naming import HOME
+from tallyweir.sinks.postgres.staging.staging_tables import SKIPPED
 from tallyweir.sinks.protocol.guarantee import Guarantee
 from tallyweir.sinks.protocol.offsets import TopicPartition
 
@@ -173,6 +174,12 @@ def _tell_sighting(
                 f"{which} at {where} expired in {batch}: its event time "
                 f"{_time(sighting.event_time)} is beyond the horizon, so whether it "
                 "is a repeat cannot be known."
+            )
+        case Fate.FILTERED if str(sighting.detail).startswith(SKIPPED):
+            what = str(sighting.detail).removeprefix(SKIPPED)
+            said = (
+                f"{which} at {where} was skipped in {batch}: it is no event but a "
+                f"{what}."
             )
         case Fate.FILTERED:
             said = (

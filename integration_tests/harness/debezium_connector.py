@@ -1,0 +1,181 @@
+"""Debezium's Postgres connector in a standalone Kafka Connect, and its source.
+
+Both come from packages, as test-jars.lock lists them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka import Consumer, TopicPartition
+from psycopg.conninfo import conninfo_to_dict
+
+from integration_tests.harness.metrics_client import free_port, get
+from integration_tests.harness.postgres_driver import execute
+from tallyweir.services.local.embedded.jars import TEST_JAR_LOCK, ensure_jars
+from tallyweir.services.local.embedded.java import find_java
+from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
+
+_DEADLINE_S = 90.0
+_POLL_S = 0.1
+
+
+def start_source(directory: Path) -> EmbeddedPostgres:
+    """Start a Postgres whose changes can be followed."""
+    server = EmbeddedPostgres(directory)
+    server.start()
+    execute(server.dsn, "ALTER SYSTEM SET wal_level = logical")
+    server.stop()
+    server.start()
+    return server
+
+
+class DebeziumConnector:
+    """Follows the tables of a source, in a process of its own.
+
+    Args:
+        directory: Of the connector's own; holds its settings, offsets and log.
+        kafka_bootstrap: Where the broker is.
+        source_dsn: The followed database.
+        prefix: How the topics' names begin.
+        settings: Further properties of the connector and its worker.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        kafka_bootstrap: str,
+        source_dsn: str,
+        prefix: str,
+        settings: Mapping[str, str],
+    ) -> None:
+        self._directory = directory
+        self._port = free_port()
+        plugin = directory / "plugins" / "debezium"
+        plugin.mkdir(parents=True)
+        for jar in ensure_jars("debezium-3.6", lock=TEST_JAR_LOCK):
+            (plugin / jar.name).symlink_to(jar)
+        shared = {
+            "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "key.converter.schemas.enable": "false",
+            "value.converter.schemas.enable": "false",
+            **settings,
+        }
+        _write(
+            directory / "worker.properties",
+            {
+                "bootstrap.servers": kafka_bootstrap,
+                "offset.storage.file.filename": str(directory / "offsets"),
+                "offset.flush.interval.ms": "200",
+                "plugin.path": str(plugin.parent),
+                "plugin.discovery": "service_load",
+                "listeners": f"http://127.0.0.1:{self._port}",
+                **shared,
+            },
+        )
+        source = conninfo_to_dict(source_dsn)
+        _write(
+            directory / "source.properties",
+            {
+                "name": prefix,
+                "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+                "plugin.name": "pgoutput",
+                "publication.autocreate.mode": "filtered",
+                "database.hostname": str(source["host"]),
+                "database.port": str(source["port"]),
+                "database.user": str(source["user"]),
+                "database.password": str(source.get("password", "")),
+                "database.dbname": str(source["dbname"]),
+                "topic.prefix": prefix,
+                "topic.creation.default.replication.factor": "1",
+                "topic.creation.default.partitions": "1",
+                "skipped.operations": "none",
+                **shared,
+            },
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; return when it streams."""
+        jars = ":".join(map(str, ensure_jars("connect-4.3", lock=TEST_JAR_LOCK)))
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(str(find_java()), "-Xmx384m", "-XX:TieredStopAtLevel=1"),
+                    *("-cp", jars),
+                    "org.apache.kafka.connect.cli.ConnectStandalone",
+                    str(self._directory / "worker.properties"),
+                    str(self._directory / "source.properties"),
+                ],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        name = json.loads(self._await("/connectors"))[0]
+        give_up = time.monotonic() + _DEADLINE_S
+        while '"tasks":[{"id":0,"state":"RUNNING"' not in self._await(
+            f"/connectors/{name}/status"
+        ):
+            assert time.monotonic() < give_up, self._log()
+            time.sleep(_POLL_S)
+
+    def kill(self) -> None:
+        """Kill it, as a machine that loses power does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(_DEADLINE_S)
+            self._process = None
+
+    def remove(self) -> None:
+        """Kill it, and take away what it kept."""
+        self.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _await(self, path: str) -> str:
+        give_up = time.monotonic() + _DEADLINE_S
+        while True:
+            status, body = get(self._port, path)
+            if status == 200 and body != "[]":
+                return body
+            assert self._process is not None
+            assert self._process.poll() is None, self._log()
+            assert time.monotonic() < give_up, self._log()
+            time.sleep(_POLL_S)
+
+    def _log(self) -> str:
+        return (self._directory / "log").read_text(errors="replace")[-5_000:]
+
+
+def await_records(
+    kafka_bootstrap: str, topic: str, count: int
+) -> list[tuple[bytes | None, bytes | None]]:
+    """Return keys and values of the first records of a topic's only partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka_bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "allow.auto.create.topics": False,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[tuple[bytes | None, bytes | None]] = []
+    give_up = time.monotonic() + _DEADLINE_S
+    try:
+        while len(found) < count:
+            assert time.monotonic() < give_up, found
+            message = consumer.poll(_POLL_S)
+            if message is not None and message.error() is None:
+                found.append((message.key(), message.value()))
+    finally:
+        consumer.close()
+    return found
+
+
+def _write(path: Path, properties: Mapping[str, str]) -> None:
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
