@@ -136,7 +136,8 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
 
     Args:
         reference: ``NAME.vN`` of a contract shipped here, the path of a file with the
-            ending of a format, such as ``.avsc``, or ``DeclaredFields.reference``.
+            ending of a format, such as ``.avsc``, or ``DeclaredFields.reference``. If
+            a file holds several contracts, the name of one follows behind ``#``.
         beside: The pipeline file or its folder; relative paths start there.
 
     Raises:
@@ -148,7 +149,7 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
     declared = DeclaredFields.of(reference)
     if declared is not None:
         return _declared_contract(declared, beside)
-    written_in = format_of(reference)
+    written_in, part = format_of(reference), ""
     if written_in is None:
         if reference not in _shipped_references():
             raise _missing_contract(reference)
@@ -156,8 +157,11 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
         path = CONTRACTS_FOLDER / f"{reference}{_SHIPPED_SUFFIX}"
     else:
         folder = beside or Path()
-        path = (folder if folder.is_dir() else folder.parent) / reference
-    contract = _read_contract(path, written_in)
+        file = reference
+        if written_in.has_parts:
+            file, _, part = reference.partition("#")
+        path = (folder if folder.is_dir() else folder.parent) / file
+    contract = _read_contract(path, written_in, part)
     if written_in.names_writers:
         _require_distinct_ids(contract)
     return contract
@@ -237,16 +241,16 @@ def _incompatible(
     )
 
 
-def _read_contract(path: Path, written_in: Format) -> Contract:
+def _read_contract(path: Path, written_in: Format, part: str = "") -> Contract:
     content = _read_file(path)
     faults: list[ContractError] = []
     with noting(faults):
         name, version = _split_stem(path, written_in)
     with noting(faults):
-        schema = written_in.read_schema(content, path)
+        schema = written_in.read_schema(content, path, part)
     raise_faults(faults)
     return Contract(
-        name=name,
+        name=f"{name}#{part}" if part else name,
         version=version,
         schema_id=schema.schema_id or _computed_id(schema.text),
         text=schema.text,

@@ -217,6 +217,8 @@ _CALENDAR_TESTS: dict[str, Callable[[object], bool]] = {
 _PLAIN_TESTS: dict[str, Callable[[object], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
     "string": lambda value: isinstance(value, str),
+    # The encoder reads the text.
+    "json": lambda value: isinstance(value, str),
     "bytes": lambda value: isinstance(value, bytes),
     "float": _is_single,
     "double": _is_real,

@@ -62,7 +62,8 @@ class Lines(Format):
         "cut": lambda payload, _, source: payload[: source.randrange(len(payload) // 2)]
     }
 
-    def read_schema(self, content: bytes, path: Path) -> Schema:
+    def read_schema(self, content: bytes, path: Path, part: str = "") -> Schema:
+        del part
         fields = []
         for line in content.decode().splitlines():
             name, _, kind = line.partition(" ")

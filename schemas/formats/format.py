@@ -83,6 +83,8 @@ class Format(ABC):
 
     Attributes:
         suffix: The ending of a contract's file, such as ``.avsc``.
+        has_parts: Whether a file holds several contracts, so that a reference to one
+            ends with ``#`` and its name.
         names_writers: Whether a payload holds its writer's schema id. If not, a
             pipeline reads one contract only, by itself and no other version.
         media_type: The media type of a request's body with one value, without a schema
@@ -91,13 +93,20 @@ class Format(ABC):
     """
 
     suffix: ClassVar[str]
+    has_parts: ClassVar[bool] = False
     names_writers: ClassVar[bool]
     media_type: ClassVar[str]
     damages: ClassVar[Mapping[str, Damage]]
 
     @abstractmethod
-    def read_schema(self, content: bytes, path: Path) -> Schema:
-        """Read the file of a contract; ``path`` is for messages.
+    def read_schema(self, content: bytes, path: Path, part: str = "") -> Schema:
+        """Read the file of a contract.
+
+        Args:
+            content: The file's content.
+            path: The file, for messages, and for what lies beside it.
+            part: Which contract of the file; empty if the reference names none, as
+                always if files have one contract.
 
         Raises:
             ContractError: It is not a schema, or a payload of it could kill a decoder;

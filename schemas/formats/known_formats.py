@@ -7,10 +7,27 @@ from __future__ import annotations
 
 from tallyweir.schemas.formats.avro.avro_format import Avro
 from tallyweir.schemas.formats.format import Format
+from tallyweir.schemas.formats.protobuf.protobuf_format import (
+    CompiledProtobuf,
+    Protobuf,
+)
 
-FORMATS: dict[str, Format] = {one.suffix: one for one in (Avro(),)}
+_EACH: tuple[Format, ...] = (Avro(), Protobuf(), CompiledProtobuf())
+FORMATS: dict[str, Format] = {one.suffix: one for one in _EACH}
 
 
 def format_of(name: str) -> Format | None:
-    """Return the format of a contract's file; None if no format has its ending."""
-    return next((one for suffix, one in FORMATS.items() if name.endswith(suffix)), None)
+    """Return the format of a contract's file; None if no format has its ending.
+
+    Args:
+        name: The file, followed by ``#`` and a part where files have several.
+    """
+    file = name.partition("#")[0]
+    return next(
+        (
+            one
+            for suffix, one in FORMATS.items()
+            if (file if one.has_parts else name).endswith(suffix)
+        ),
+        None,
+    )

@@ -19,7 +19,13 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from tallyweir.schemas.contract import DeclaredFields
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.events.monitoring import Reported
-from tallyweir.schemas.pipeline.events.source import JSON, HeaderId, PositionId
+from tallyweir.schemas.pipeline.events.source import (
+    JSON,
+    PROTOBUF,
+    HeaderId,
+    PositionId,
+    is_message,
+)
 from tallyweir.schemas.pipeline.outputs.append import Append
 from tallyweir.schemas.pipeline.outputs.join import Join
 from tallyweir.schemas.pipeline.outputs.outbox import Outbox
@@ -75,7 +81,7 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
         written.pop(key, None)
     if pipeline.has_code:
         written["code_version"] = pipeline.code_version
-    # A reference to fields that the pipeline names holds them.
+    # A reference to a contract tells its format, and holds fields that are named.
     for key in ("format", "fields", "unknown", "envelope"):
         written["source"].pop(key, None)
     written["source"] |= {
@@ -132,7 +138,9 @@ def _identity(written: Mapping[str, Any]) -> str | HeaderId | PositionId:
 
 
 def _declared(schema: str | list[str]) -> dict[str, Any]:
-    """Return the attributes of a source for fields that the pipeline names."""
+    """Return the attributes of a source that its reference to a contract tells."""
+    if is_message(schema):
+        return {"format": PROTOBUF}
     declared = DeclaredFields.of(schema) if isinstance(schema, str) else None
     if declared is None:
         return {}

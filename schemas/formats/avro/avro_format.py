@@ -236,7 +236,8 @@ class Avro(Format):
     media_type: ClassVar[str] = "avro/binary"
     damages: ClassVar[Mapping[str, Damage]] = DAMAGES
 
-    def read_schema(self, content: bytes, path: Path) -> Schema:
+    def read_schema(self, content: bytes, path: Path, part: str = "") -> Schema:
+        del part
         return read_schema(content, path)
 
     def find_incompatibilities(self, reader: Record, writer: Record) -> list[str]:

@@ -41,7 +41,8 @@ class Json(Format):
     media_type: ClassVar[str] = "application/json"
     damages: ClassVar[Mapping[str, Damage]] = DAMAGES
 
-    def read_schema(self, content: bytes, path: Path) -> Schema:
+    def read_schema(self, content: bytes, path: Path, part: str = "") -> Schema:
+        del part
         try:
             document = parse_document(content)
         except DecodeError as exc:

@@ -39,7 +39,10 @@ _POSITION = "position"
 KAFKA_TIMESTAMP = "kafka_timestamp"
 AVRO = "avro"
 JSON = "json"
-_FORMATS = (AVRO, JSON)
+PROTOBUF = "protobuf"
+_FORMATS = (AVRO, JSON, PROTOBUF)
+#: What the reference to a message holds.
+_MESSAGE_MARKS = (".proto#", ".pb#")
 UNKNOWN = "ignore"
 
 
@@ -81,8 +84,10 @@ class Source:
         topic: The Kafka topic; the events of several topics form one stream.
         schema: Name of a contract (``flight_departure.v1``), or path of an ``.avsc``
             file next to the pipeline file. With several, an event has one of these
-            contracts and the columns of all. None if ``fields`` names the columns.
-        format: How payloads are written: ``avro`` or ``json``.
+            contracts and the columns of all. For Protobuf, the path of one ``.proto``
+            or ``.pb`` file, then ``#`` and the message. None if ``fields`` names the
+            columns.
+        format: How payloads are written: ``avro``, ``json`` or ``protobuf``.
         fields: For JSON, the path of each field to its Postgres type, in the order of
             the columns: ``customer.id`` to ``bigint not null``.
         unknown: What becomes of fields of documents that are not named: ``ignore``,
@@ -200,7 +205,7 @@ class Source:
                 code="PIPELINE_MISSING_KEY",
                 at=("schema",),
                 saw="The key 'schema' is missing.",
-                why="Avro's values cannot be decoded without their contract.",
+                why="Values cannot be decoded without their contract.",
                 fix="Add it to source; for JSON, add format: json and fields.",
             )
         elif not self.schemas or not all(self.schemas):
@@ -214,6 +219,10 @@ class Source:
                     why="A contract is a name, or the path of a file.",
                     fix="Write its name or path; the fields of JSON go into fields.",
                 )
+            elif not isinstance(schema, StandIn) and is_message(schema) != (
+                self.format == PROTOBUF
+            ):
+                yield self._unfit_schema(schema, index)
             if schema in self.schemas[:index]:
                 yield Problem(
                     code="PIPELINE_DUPLICATE_NAME",
@@ -223,6 +232,19 @@ class Source:
                     fix="Remove one.",
                 )
 
+    def _unfit_schema(self, schema: str, index: int) -> Problem:
+        fix = f"Add format: {PROTOBUF}."
+        if self.format == PROTOBUF:
+            fix = "Write schema: FILE.proto#MESSAGE."
+        return Problem(
+            code="PIPELINE_VALUE",
+            at=("schema", index),
+            saw=f"The schema is {schema!r:.80}, and the format {self.format}.",
+            why="A message of a .proto or .pb file is the contract of Protobuf's "
+            "values, and of no others.",
+            fix=fix,
+        )
+
     def _find_field_problems(self) -> Iterator[Problem]:
         if self.format != JSON:
             at = "fields" if self.fields else "unknown"
@@ -230,7 +252,7 @@ class Source:
                 code="PIPELINE_VALUE",
                 at=(at,),
                 saw=f"The source has {at}, and the format {self.format}.",
-                why="The contract of Avro's values says which fields there are.",
+                why="The contract of its values says which fields there are.",
                 fix=f"Add format: {JSON}, or remove {at}.",
             )
         elif not self.fields:
@@ -250,6 +272,11 @@ class Source:
                 why="The columns of JSON documents are those in fields.",
                 fix="Remove schema.",
             )
+
+
+def is_message(schema: object) -> bool:
+    """Tell whether a reference to a contract names a message."""
+    return isinstance(schema, str) and any(one in schema for one in _MESSAGE_MARKS)
 
 
 def _event_id(value: Given, info: Info) -> str | HeaderId | PositionId:

@@ -1,0 +1,11 @@
+"""Messages of Protocol Buffers; ``protobuf_format`` is the format.
+
+- ``proto_file``: compiles the file of a contract, and chooses the message.
+- ``message_fields``: the fields of a message as columns.
+- ``wire_walk``: checks the bytes of a message, and finds what is wrong in them.
+- ``json_form``: values with parts as JSON.
+- ``message_values``: values of columns, out of messages and into them.
+- ``protobuf_codec``: the compiled form of a contract, for one message.
+- ``protobuf_decoder``: a batch of payloads to columns.
+- ``protobuf_damages``: ways to break a payload.
+"""

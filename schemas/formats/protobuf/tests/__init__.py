@@ -1,0 +1,1 @@
+"""Tests of messages of Protocol Buffers."""
