@@ -22,6 +22,13 @@ sasl.username=publisher
 sasl.password={_SECRET}
 ssl.ca.location=/run/secrets/ca.pem
 """
+_BY_TOKEN = f"""
+security.protocol=SASL_SSL
+sasl.mechanism=OAUTHBEARER
+sasl.oauthbearer.client.id=publisher
+sasl.oauthbearer.client.secret={_SECRET}
+sasl.oauthbearer.token.endpoint.url=https://login.example.com/token
+"""
 
 
 def _environment(tmp_path: Path, text: str) -> dict[str, str]:
@@ -61,6 +68,40 @@ def test_spark_is_given_references_instead_of_secrets(tmp_path: Path) -> None:
     assert _SECRET not in str(options)
 
 
+def test_both_clients_fetch_their_tokens_by_themselves(tmp_path: Path) -> None:
+    """Java's is told the class that does it, librdkafka the method."""
+    extended = f"{_BY_TOKEN}sasl.oauthbearer.extensions=logicalCluster=l, pool=p\n"
+    environment = _environment(tmp_path, extended)
+    assert client_config("k:9092", environment)["sasl.oauthbearer.method"] == "oidc"
+    options = spark_options("k:9092", environment)
+    where = f"${{file:{tmp_path / 'kafka.properties'}:sasl.oauthbearer.client"
+    assert options["kafka.sasl.jaas.config"] == (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+        f'clientId="{where}.id}}" clientSecret="{where}.secret}}" '
+        'extension_logicalCluster="l" extension_pool="p";'
+    )
+    assert options["kafka.sasl.oauthbearer.token.endpoint.url"].startswith("https://")
+    assert _SECRET not in str(options)
+
+
+def test_java_reads_the_private_key_where_it_lies(tmp_path: Path) -> None:
+    """Its text is no option; a key in a form that Java does not read is refused."""
+    key = tmp_path / "client.key"
+    environment = _environment(
+        tmp_path,
+        f"security.protocol=SSL\nssl.certificate.location={tmp_path}/client.crt\n"
+        f"ssl.key.location={key}\nssl.key.password={_SECRET}\n",
+    )
+    key.write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\nhush\n")
+    options = spark_options("k:9092", environment)
+    assert options["kafka.ssl.keystore.key"] == f"${{directory:{tmp_path}:client.key}}"
+    assert options["kafka.config.providers"] == "file,directory"
+    assert "hush" not in str(options)
+    key.write_text("-----BEGIN RSA PRIVATE KEY-----\nhush\n")
+    with pytest.raises(ConfigurationError, match=r"client\.key is no private key"):
+        spark_options("k:9092", environment)
+
+
 @pytest.mark.parametrize(
     ("text", "saw"),
     [
@@ -77,6 +118,13 @@ def test_spark_is_given_references_instead_of_secrets(tmp_path: Path) -> None:
         (_WHOLE.replace(_SECRET, "hush\\-hush"), "backslash"),
         (_WHOLE.replace(_SECRET, "hush-hush "), "ends in a blank"),
         (_WHOLE.replace("/run/secrets/ca.pem", "/run/a:b/ca.pem"), "has one of"),
+        (_WHOLE.replace("SCRAM-SHA-512", "OAUTHBEARER"), "needs sasl.oauthbearer."),
+        (f"{_BY_TOKEN}sasl.password=hush-hush", "OAUTHBEARER does not use sasl.pass"),
+        (f"{_WHOLE}sasl.oauthbearer.scope=kafka", "SCRAM-SHA-512 does not use sasl.o"),
+        (f"{_BY_TOKEN}sasl.oauthbearer.extensions=a", "extensions is not NAME=VALUE"),
+        ("security.protocol=SSL\nssl.key.location=/k", "belong together"),
+        ("security.protocol=SSL\nssl.key.password=hush", "belong together"),
+        ("ssl.certificate.location=/c", "PLAINTEXT does not use ssl.certificate"),
     ],
 )
 def test_a_malformed_file_is_refused_and_none_of_its_values_shown(

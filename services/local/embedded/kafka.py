@@ -7,6 +7,7 @@ import os
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
+from typing import ClassVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -59,34 +60,36 @@ _LOGGING = """\
 """
 
 
-def _settings(data: Path, ports: dict[str, int]) -> str:
-    # Java reads property files as Latin-1, with JSON's escapes for other characters.
-    return _SETTINGS.format(data=json.dumps(str(data))[1:-1], **ports)
-
-
 class EmbeddedKafka(EmbeddedServer):
     """The broker whose data, log and ports live in one directory."""
 
     name = "Kafka"
-    ports = ("port", "controller_port")
+    ports: ClassVar[tuple[str, ...]] = ("port", "controller_port")
+    #: Further options of its JVM.
+    java_options: tuple[str, ...] = ()
 
     @property
     def bootstrap(self) -> str:
         """``host:port`` for clients; kept over restarts if the port is free."""
         return f"127.0.0.1:{self._port}"
 
+    def _settings(self, data: Path, ports: dict[str, int]) -> str:
+        # Java reads property files as Latin-1, with JSON's escapes for other letters.
+        return _SETTINGS.format(data=json.dumps(str(data))[1:-1], **ports)
+
     def _spawn(self) -> None:
         ports = self._choose_ports()
         settings = self.directory / "kraft.properties"
         if not self._data.exists():
             self._format(ports)
-        write_whole(settings, _settings(self._data, ports))
+        write_whole(settings, self._settings(self._data, ports))
         logging = self.directory / "log4j2.xml"
         write_whole(logging, _LOGGING)
         self.daemon.spawn(
             [
                 *(str(find_java()), _HEAP, "-Djava.awt.headless=true"),
                 f"-Dlog4j2.configurationFile={logging.as_uri()}",
+                *self.java_options,
                 *("-cp", broker_classpath(), "kafka.Kafka", str(settings)),
             ],
             dict(os.environ),
@@ -95,7 +98,7 @@ class EmbeddedKafka(EmbeddedServer):
     def _format(self, ports: dict[str, int]) -> None:
         partial = self._partial_data()
         settings = self.directory / "format.properties"
-        write_whole(settings, _settings(partial, ports))
+        write_whole(settings, self._settings(partial, ports))
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._make_data(
             [
