@@ -1,17 +1,19 @@
 """Checks that the columns that a pipeline names exist in its contracts, and fit.
 
-Columns appear in order: the event's fields, the columns of each enrichment, of a
-transform, and of each model. Rules see only the fields, because an invalid event is a
-dead letter before it is enriched. Each enrichment sees the columns before it. Filter
-and outputs see all columns, but only fields spread an output over databases. Rules,
-filters, conditions and aggregates may also read the event's topic. The columns of a
-transform are known only after Spark has seen it, so until then nothing after it is
-checked.
+Columns appear in the order of ``columns_by_step``: the event's fields, the computed
+columns, those of each enrichment, of a transform, and of each model. Rules see only the
+fields and the computed columns, because an invalid event is a dead letter before it is
+enriched. Each computed column and each enrichment sees the columns before it. Filter
+and outputs see all columns, but only fields spread an output over databases. Computed
+columns, rules, filters, conditions and aggregates may also read the event's topic. The
+columns of a transform are known only after Spark has seen it, so until then nothing
+after it is checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from tallyweir.schemas.contract import ContractField
@@ -27,8 +29,11 @@ from tallyweir.schemas.pipeline.checks.problems import (
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.events.enrichment import KAFKA_KEY, Enrichment
 from tallyweir.schemas.pipeline.events.prediction import Prediction
-from tallyweir.schemas.pipeline.events.source import KAFKA_TIMESTAMP, Source
-from tallyweir.schemas.pipeline.expressions.expressions import find_unknown_columns
+from tallyweir.schemas.pipeline.events.source import KAFKA_TIMESTAMP
+from tallyweir.schemas.pipeline.expressions.expressions import (
+    find_unknown_columns,
+    reads_any,
+)
 from tallyweir.schemas.pipeline.outputs.pipeline_output import (
     KnownColumns,
     Output,
@@ -41,6 +46,26 @@ from tallyweir.schemas.schema_tree import NESTED_TYPES
 _ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})
 # Types of instants. A local timestamp has no zone, so it cannot be ordered.
 _TIME_TYPES = frozenset({"timestamp-millis", "timestamp-micros"})
+
+
+def columns_by_step(
+    pipeline: Pipeline, fields: Sequence[str], added: Sequence[str] = ()
+) -> Mapping[str, tuple[str, ...]]:
+    """Name the columns that each step adds to an event, in the order of the steps.
+
+    Args:
+        pipeline: The pipeline.
+        fields: Names of the fields of its contracts.
+        added: The columns that its transform adds.
+    """
+    predicted = (name for one in pipeline.predict for name in one.new_columns)
+    return {
+        "decode": tuple(fields),
+        "compute": tuple(pipeline.compute),
+        "enrich": tuple(name for one in pipeline.enrich for name in one.select),
+        "transform": tuple(added),
+        "predict": tuple(predicted),
+    }
 
 
 def check_columns(
@@ -70,12 +95,8 @@ def find_column_problems(
     """Find the problems that ``check_columns`` raises."""
     known = [field.name for field in fields]
     yield from check_distinct(known, "fields", ("source", "schema"))
-    for problem in _check_source(pipeline.source, fields):
-        yield problem.under("source")
-    of_contract = KnownColumns(names=known, fields=fields)
-    for rule in pipeline.validate:
-        for problem in of_contract.check_expression(rule.condition):
-            yield problem.under("validate", rule.reason_code)
+    yield from _check_events(pipeline, KnownColumns(names=known, fields=fields))
+    known = [*known, *pipeline.compute]
     for index, enrichment in enumerate(pipeline.enrich):
         for problem in _check_enrichment(enrichment, known):
             yield problem.under("enrich", index)
@@ -89,6 +110,18 @@ def find_column_problems(
             yield problem.under("predict", index)
         known = [*known, *prediction.new_columns]
     yield from _check_results(pipeline, KnownColumns(names=known, fields=fields))
+
+
+def _check_events(pipeline: Pipeline, of_contract: KnownColumns) -> Iterator[Problem]:
+    """Find the problems of what precedes enrichment."""
+    for problem in _check_source(pipeline, of_contract.fields):
+        yield problem.under("source")
+    for problem in _check_compute(pipeline.compute, of_contract):
+        yield problem.under("compute")
+    known = replace(of_contract, names=[*of_contract.names, *pipeline.compute])
+    for rule in pipeline.validate:
+        for problem in known.check_expression(rule.condition):
+            yield problem.under("validate", rule.reason_code)
 
 
 def _check_results(pipeline: Pipeline, known: KnownColumns) -> Iterator[Problem]:
@@ -130,7 +163,10 @@ def contract_problems(error: ContractError) -> Iterator[Problem]:
         yield Problem(code=one.code, saw=one.saw, why=one.why, fix=one.fix)
 
 
-def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[Problem]:
+def _check_source(
+    pipeline: Pipeline, fields: Sequence[ContractField]
+) -> Iterator[Problem]:
+    source = pipeline.source
     types = {field.name: field.type for field in fields}
     lacking = {field.name: field.lacking for field in fields}
     wanted = []
@@ -141,7 +177,16 @@ def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[P
     for key, column, fit, purpose in wanted:
         if isinstance(column, StandIn):
             continue
-        if column not in types:
+        if column in pipeline.compute and column not in types:
+            yield Problem(
+                code="PIPELINE_COLUMN_TYPE",
+                at=(key,),
+                saw=f"The column {column!r} is computed.",
+                why=f"To be {purpose} it must be in the record: events are told apart "
+                "and dated before anything is computed of them.",
+                fix="Choose a field.",
+            )
+        elif column not in types:
             yield from check_known(column, types, (key,))
         elif types[column] not in fit:
             yield Problem(
@@ -161,6 +206,28 @@ def _check_source(source: Source, fields: Sequence[ContractField]) -> Iterator[P
                 "contract that gives the field this name and keeps the old name "
                 "as an alias.",
             )
+
+
+def _check_compute(
+    compute: Mapping[str, str], known: KnownColumns
+) -> Iterator[Problem]:
+    """Find names that are taken, and columns that an expression cannot read."""
+    names = list(known.names)
+    later = set(compute)
+    for name, text in compute.items():
+        yield from check_new(name, names, (name,))
+        later.discard(name)
+        for problem in replace(known, names=[*names, *later]).check_expression(text):
+            yield problem.under(name)
+        if reads_any(text, later - set(names)):
+            yield Problem(
+                code="PIPELINE_UNKNOWN_COLUMN",
+                at=(name,),
+                saw=f"{text!r} reads a column that is computed after it.",
+                why="Columns are computed in the order of the file.",
+                fix="Move this line below the columns that it reads.",
+            )
+        names.append(name)
 
 
 def _check_enrichment(enrichment: Enrichment, known: list[str]) -> Iterator[Problem]:

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tallyweir.schemas.pipeline.checks.databases import HOME, check_declaration
-from tallyweir.schemas.pipeline.checks.names import check_distinct, check_pipeline_name
+from tallyweir.schemas.pipeline.checks.names import (
+    KAFKA_PREFIX,
+    RESERVED_COLUMNS,
+    check_distinct,
+    check_output_column,
+    check_pipeline_name,
+)
 from tallyweir.schemas.pipeline.checks.problems import (
     Problem,
     empty_value,
@@ -30,7 +36,10 @@ from tallyweir.schemas.pipeline.events.monitoring import Monitoring, Reported
 from tallyweir.schemas.pipeline.events.prediction import Prediction
 from tallyweir.schemas.pipeline.events.source import KAFKA_TIMESTAMP, Source
 from tallyweir.schemas.pipeline.events.validation import DeadLetterLimit, Rule
-from tallyweir.schemas.pipeline.expressions.expressions import check_condition
+from tallyweir.schemas.pipeline.expressions.expressions import (
+    check_condition,
+    inspect_expression,
+)
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 from tallyweir.sinks.protocol.guarantee import Guarantee
 
@@ -52,6 +61,8 @@ class Pipeline:
             cheaper.
         deduplicate: None if the source never repeats an event, or if repeats are fine;
             must be None with at least once.
+        compute: New column to Spark SQL over the event's fields, ``kafka_topic`` and
+            the columns before it. An event for which one has no value is a dead letter.
         validate: Rules in order; the first broken one gives the dead letter its reason.
         enrich: Lookups, in order.
         transform: Adds columns to the events after all lookups; in Python only. It gets
@@ -79,6 +90,7 @@ class Pipeline:
     source: Source
     guarantee: Guarantee = Guarantee.EXACTLY_ONCE
     deduplicate: Deduplicate | None = field(default_factory=Deduplicate)
+    compute: Mapping[str, str] = field(default_factory=dict)
     validate: tuple[Rule, ...] = ()
     enrich: tuple[Enrichment, ...] = ()
     transform: Transform | None = None
@@ -118,6 +130,7 @@ class Pipeline:
         yield from check_pipeline_name(self.name, ("name",))
         for name, conninfo in self.databases.items():
             yield from check_declaration(name, conninfo, ("databases", name))
+        yield from _check_compute(self.compute)
         codes = [rule.reason_code for rule in self.validate]
         yield from check_distinct(codes, "rules", ("validate",))
         for problem in check_condition(self.filter):
@@ -156,6 +169,23 @@ class Pipeline:
                     why="Each message would return as an event, in an endless loop.",
                     fix="Give the outbox another topic.",
                 )
+
+
+def _check_compute(compute: Mapping[str, str]) -> Iterator[Problem]:
+    for name, expression in compute.items():
+        at = ("compute", name)
+        yield from check_output_column(name, at)
+        if name.casefold().startswith(KAFKA_PREFIX) and name not in RESERVED_COLUMNS:
+            yield Problem(
+                code="PIPELINE_RESERVED_NAME",
+                at=at,
+                saw=f"The computed column is called {name!r}.",
+                why=f"Names that begin with {KAFKA_PREFIX} are those of Kafka's own "
+                "columns.",
+                fix="Choose another name.",
+            )
+        for problem in inspect_expression(expression).problems:
+            yield problem.under(*at)
 
 
 _FIX = "Write guarantee: exactly_once, which is also the default."

@@ -20,6 +20,7 @@ from pydantic import (
 from tallyweir.schemas.pipeline.checks.problems import Path, Problem
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.document.file_keys import (
+    Computed,
     Condition,
     Expressions,
     Given,
@@ -138,6 +139,7 @@ class PipelineKeys(Keys[Pipeline]):
         Annotated[_Off, Tag("off")] | Annotated[DeduplicateKeys, Tag("keys")],
         Discriminator(_kind_of_deduplicate),
     ] = None
+    compute: Computed = Field(default={})
     validate_: Expressions = Field(default={})
     enrich: Parts[EnrichmentKeys] = ()
     predict: Parts[PredictionKeys] = ()
@@ -179,6 +181,7 @@ class PipelineKeys(Keys[Pipeline]):
                 source=self.source.build(report, ("source",)),
                 guarantee=self.guarantee,
                 deduplicate=self._build_deduplicate(report),
+                compute=self.compute,
                 validate=tuple(self._build_rules(report)),
                 enrich=_until_wrong(lookups),
                 transform=None if is_known else _unknown,

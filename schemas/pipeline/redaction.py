@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from tallyweir.schemas.event_contracts import EventContracts
 from tallyweir.schemas.pipeline.checks.problems import Problem, suggest
+from tallyweir.schemas.pipeline.columns import columns_by_step
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.events.enrichment import Enrichment
 from tallyweir.schemas.pipeline.expressions.expressions import reads_any
@@ -90,11 +92,9 @@ def find_redaction_problems(
         contracts: Contracts of its events.
         added: The columns that its transform adds, once they are known.
     """
+    fields = [one.name for one in contracts.fields]
     columns = [
-        *(one.name for one in contracts.fields),
-        *(name for one in pipeline.enrich for name in one.select),
-        *(added or ()),
-        *(name for one in pipeline.predict for name in one.new_columns),
+        *chain(*columns_by_step(pipeline, fields, added or ()).values()),
         *(name for output in pipeline.outputs for name in output.own_columns),
     ]
     may_be = [*dict.fromkeys(columns), *_parts_of(contracts)]
@@ -122,6 +122,9 @@ def _computed(
             found.add(column)
             yield column
 
+    for name, text in pipeline.compute.items():
+        if reads_any(text, found):
+            yield from spread([name])
     for enrichment in pipeline.enrich:
         if found & set(_looked_up_by(enrichment, pipeline)):
             yield from spread(enrichment.select)

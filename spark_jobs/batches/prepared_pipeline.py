@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from tallyweir.schemas.event_contracts import EventContracts, load_event_contracts
 from tallyweir.schemas.pipeline import Pipeline
+from tallyweir.schemas.pipeline.columns import columns_by_step
 from tallyweir.schemas.pipeline.redaction import Redaction, find_redaction
 from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.branches.participant import PostgresParticipant
@@ -32,7 +34,7 @@ from tallyweir.spark_jobs.frame.event_frame import EventFrameRecipe
 from tallyweir.spark_jobs.frame.lookups import Lookups, Reader, lookup_readers
 from tallyweir.spark_jobs.frame.predictor import Model, Predictor, read_model
 from tallyweir.spark_jobs.frame.python_time import PythonTime
-from tallyweir.spark_jobs.frame.typed_expressions import check_types
+from tallyweir.spark_jobs.frame.typed_expressions import check_computed, check_types
 from tallyweir.spark_jobs.source.kafka_source import empty_batch, group_prefix
 from tallyweir.spark_jobs.source.record_reader import RecordReader
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
@@ -279,7 +281,10 @@ def prepare_pipeline(
         predictors=[Predictor(spark, model) for model in files.models],
     )
     places = SourcePlaces(pipeline.source.topics)
-    *_, (_, rows) = recipe.rows(empty_batch(spark), lookups.copies, places)
+    steps = recipe.rows(empty_batch(spark), lookups.copies, places)
+    _, decoded = next(steps)
+    check_computed(pipeline.compute, decoded)
+    *_, rows = decoded, *(frame for _, frame in steps)
     check_types(pipeline, rows)
     events = recipe.with_conditions(rows, places)
     check_reported(pipeline.reported, events.schema)
@@ -308,9 +313,8 @@ def _added(
     pipeline: Pipeline, contracts: EventContracts, columns: Sequence[str]
 ) -> tuple[str, ...]:
     """Return those columns of an event that the transform adds."""
-    known = {one.name for one in contracts.fields}
-    known.update(name for one in pipeline.enrich for name in one.select)
-    known.update(name for one in pipeline.predict for name in one.new_columns)
+    steps = columns_by_step(pipeline, [one.name for one in contracts.fields])
+    known = set(chain(*steps.values()))
     return tuple(name for name in columns if name not in known)
 
 

@@ -24,10 +24,10 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from tallyweir.schemas.event_contracts import EventContracts
 from tallyweir.schemas.pipeline.checks.names import KAFKA_TOPIC, RESERVED_PREFIX
 from tallyweir.schemas.pipeline.checks.problems import raise_if_any
-from tallyweir.schemas.pipeline.columns import check_columns
+from tallyweir.schemas.pipeline.columns import check_columns, columns_by_step
 from tallyweir.schemas.pipeline.definition import Pipeline, Transform
 from tallyweir.schemas.pipeline.events.source import KAFKA_TIMESTAMP, HeaderId
-from tallyweir.schemas.pipeline.expressions.expressions import inspect_expression
+from tallyweir.schemas.pipeline.expressions.expressions import levels_of, reads_any
 from tallyweir.schemas.pipeline.outputs.aggregate import AggregateFunction
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 from tallyweir.schemas.pipeline.redaction import find_redaction_problems
@@ -51,6 +51,7 @@ from tallyweir.spark_jobs.source.event_columns import (
     ORIGINAL,
     PLACE,
     TIMESTAMP,
+    UNCOMPUTED,
     UNDECODED,
     VALUE,
     argument_column,
@@ -250,6 +251,9 @@ class EventFrameRecipe:
         self.made.expect([lookup.rows.schema for lookup in lookups])
         events = self._decoded(raw, places)
         yield "decode", events
+        if self.pipeline.compute:
+            events = self._with_computed(events, places)
+            yield "compute", events
         for enrichment, lookup in zip(self.pipeline.enrich, lookups, strict=True):
             events = enrich(events, enrichment, lookup, event_time=self.time_column)
         if self.pipeline.enrich:
@@ -264,10 +268,44 @@ class EventFrameRecipe:
 
     def with_conditions(self, events: DataFrame, places: SourcePlaces) -> DataFrame:
         """Add the columns of conditions and aggregates to the last of ``rows``."""
-        if not self._asks_for_topic(events):
+        pipeline = self.pipeline
+        expressions = [
+            *([] if pipeline.filter is None else [pipeline.filter]),
+            *(one for output in pipeline.outputs for one in output.conditions.values()),
+            *(rule.condition for rule in pipeline.validate),
+            *(text for output in pipeline.outputs for _, _, text in output.arguments),
+        ]
+        if not _asks_for_topic(expressions, events):
             return self._with_derived(events)
         with_topic = events.withColumn(KAFKA_TOPIC, places.topic_of(F.col(PLACE)))
         return self._with_derived(with_topic).drop(KAFKA_TOPIC)
+
+    def _with_computed(self, events: DataFrame, places: SourcePlaces) -> DataFrame:
+        """Add the computed columns, and why an event lacks one."""
+        expressions = self.pipeline.compute
+        asks_for_topic = _asks_for_topic(expressions.values(), events)
+        if asks_for_topic:
+            events = events.withColumn(KAFKA_TOPIC, places.topic_of(F.col(PLACE)))
+        for names in levels_of(expressions):
+            tried, columns = self.made.once(
+                f"compute {names[0]}", partial(self._computed_level, events, names)
+            )
+            events = tried.add_to(events).withColumns(columns).drop(*tried.columns)
+        return events.drop(KAFKA_TOPIC) if asks_for_topic else events
+
+    def _computed_level(
+        self, events: DataFrame, names: Sequence[str]
+    ) -> tuple[TriedExpressions, dict[str, Column]]:
+        expressions = self.pipeline.compute
+        tried = TriedExpressions(events)
+        columns = {name: tried.value(expressions[name]) for name in names}
+        former = F.col(UNCOMPUTED) if UNCOMPUTED in events.columns else None
+        failures = (
+            tried.failure(expressions[name], f"The computed column {name}")
+            for name in names
+        )
+        failure = _first([former, *failures])
+        return tried, columns | ({} if failure is None else {UNCOMPUTED: failure})
 
     def _decoded(self, raw: DataFrame, places: SourcePlaces) -> DataFrame:
         as_read = raw.select(
@@ -276,30 +314,12 @@ class EventFrameRecipe:
         )
         return with_fields(as_read, self.contracts)
 
-    def _asks_for_topic(self, events: DataFrame) -> bool:
-        """Tell whether an expression reads the topic, not a field with its name."""
-        pipeline = self.pipeline
-        expressions = [
-            pipeline.filter,
-            *(one for output in pipeline.outputs for one in output.conditions.values()),
-            *(rule.condition for rule in pipeline.validate),
-            *(text for output in pipeline.outputs for _, _, text in output.arguments),
-        ]
-        read = (
-            column.casefold()
-            for text in expressions
-            if text is not None
-            for column in inspect_expression(text).columns
-        )
-        return KAFKA_TOPIC in read and KAFKA_TOPIC not in map(
-            str.casefold, events.columns
-        )
-
     def _transformed(
         self, events: DataFrame, transform: Transform, topic: Column
     ) -> DataFrame:
-        known = [field.name for field in self.contracts.fields]
-        known += [name for one in self.pipeline.enrich for name in one.select]
+        fields = [field.name for field in self.contracts.fields]
+        steps = columns_by_step(self.pipeline, fields)
+        known = [*steps["decode"], *steps["compute"], *steps["enrich"]]
         transformed = apply_transform(events, transform, known, topic)
         added = added_columns(transformed.columns, known)
         check_columns(self.pipeline, self.contracts.fields, added)
@@ -440,6 +460,12 @@ class EventFrameRecipe:
             if has_failed is not None:
                 code = F.when(~has_failed, code)
         return code
+
+
+def _asks_for_topic(expressions: Iterable[str], events: DataFrame) -> bool:
+    """Tell whether an expression reads the topic, not a field with its name."""
+    is_hidden = KAFKA_TOPIC in map(str.casefold, events.columns)
+    return not is_hidden and any(reads_any(one, [KAFKA_TOPIC]) for one in expressions)
 
 
 def _inputs(

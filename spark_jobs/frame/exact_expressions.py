@@ -350,7 +350,7 @@ class _Walk:
                 "their arguments 2 to 5 times, to find failures that Spark would "
                 f"hide; {_COPIES_MAX:,} times in all is the limit.",
                 fix="Nest fewer of these functions, or add a part of the expression "
-                "as a column in a transform.",
+                "as a computed column.",
             )
 
     def _check_scales(self, product: Node) -> None:

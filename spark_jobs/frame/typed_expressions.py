@@ -14,7 +14,7 @@ nodes below a node follow it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -29,10 +29,13 @@ from tallyweir.schemas.pipeline.checks.problems import Path, Problem, raise_if_a
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.expressions.expressions import (
     is_special_time,
+    levels_of,
+    reads_any,
     with_written_casts,
 )
 from tallyweir.schemas.pipeline.outputs.aggregate import AggregateFunction
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
+from tallyweir.spark_jobs.frame.stored_types import POSTGRES_TYPES
 
 #: A type as Spark writes it in JSON, and a node of a tree likewise.
 _Type: TypeAlias = Any
@@ -67,6 +70,53 @@ class _Expression:
     is_condition: bool = True
 
 
+def check_computed(compute: Mapping[str, str], events: DataFrame) -> None:
+    """Refuse computed columns whose types do not fit, all of them in one error.
+
+    Args:
+        compute: Computed column to its expression, in order.
+        events: Any events, with the fields that the expressions may read.
+
+    Raises:
+        PipelineError: As ``check_types`` does; or Postgres has no type for the values.
+    """
+    raise_if_any("Pipeline", _find_miscomputed(compute, events))
+
+
+def _find_miscomputed(
+    compute: Mapping[str, str], events: DataFrame
+) -> Iterator[Problem]:
+    frame = _without_rows(events, events.schema)
+    wrong: set[str] = set()
+    for names in levels_of(compute):
+        # What reads a wrong column cannot be judged.
+        wrong.update(name for name in names if reads_any(compute[name], wrong))
+        found = list(
+            _find_problems(
+                frame,
+                [
+                    _Expression(("compute", name), compute[name], is_condition=False)
+                    for name in names
+                    if name not in wrong
+                ],
+            )
+        )
+        yield from found
+        wrong.update(str(problem.at[1]) for problem in found)
+        for name in names:
+            if name in wrong:
+                continue
+            frame = frame.withColumn(name, F.expr(compute[name]))
+            kind = frame.schema[name].dataType
+            if type(kind) not in POSTGRES_TYPES:
+                yield _mistyped(
+                    f"{compute[name]!r} is of type {kind.simpleString()}.",
+                    "Postgres has no type for this Spark type.",
+                    "Cast it to a type that is stored, such as "
+                    f"CAST({compute[name]} AS string).",
+                ).under("compute", name)
+
+
 def check_types(pipeline: Pipeline, events: DataFrame) -> None:
     """Refuse expressions whose types do not fit, all of them in one error.
 
@@ -81,13 +131,22 @@ def check_types(pipeline: Pipeline, events: DataFrame) -> None:
     expressions = list(_expressions_of(pipeline))
     if not expressions:
         return
-    schema = events.schema
+    computed = pipeline.compute
+    given = [one for one in events.schema.fields if one.name not in computed]
+    frame = _without_rows(events, StructType(given))
+    # Spark puts a computed column that is constant into what reads it.
+    for name, text in computed.items():
+        frame = frame.withColumn(name, F.expr(text))
+    raise_if_any("Pipeline", _find_problems(frame, expressions))
+
+
+def _without_rows(events: DataFrame, schema: StructType) -> DataFrame:
+    """Return a frame without rows that has some columns of events, and the topic."""
     if KAFKA_TOPIC not in map(str.casefold, schema.names):
         # ``add`` would change the frame's own schema.
         topic = StructField(KAFKA_TOPIC, StringType())
         schema = StructType([*schema.fields, topic])
-    frame = events.sparkSession.createDataFrame([], schema)
-    raise_if_any("Pipeline", _find_problems(frame, expressions))
+    return events.sparkSession.createDataFrame([], schema)
 
 
 def _expressions_of(pipeline: Pipeline) -> Iterator[_Expression]:

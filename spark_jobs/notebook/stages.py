@@ -127,8 +127,8 @@ class Stages:
         """Return Spark's frame after one of its steps, for work by hand.
 
         Args:
-            step: ``decode``, ``enrich``, ``transform``, ``predict`` or ``conditions``;
-                a step that the pipeline has.
+            step: ``decode``, ``compute``, ``enrich``, ``transform``, ``predict`` or
+                ``conditions``; a step that the pipeline has.
         """
         frames = dict(
             self._jobs.recipe.steps(
@@ -150,7 +150,7 @@ class Stages:
         return as_frame(shown.append_column("undecodable", undecodable))
 
     def enriched(self) -> pd.DataFrame:
-        """Show the events with lookups, columns added by Python, and predictions."""
+        """Show the events with all columns that are added to their fields."""
         return as_frame(self._judged.show(self._judged.fields.column_names))
 
     def validated(self) -> pd.DataFrame:

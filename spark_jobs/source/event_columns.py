@@ -18,6 +18,8 @@ CANONICAL = "tallyweir_canonical"
 SKIPPED = "tallyweir_skipped"
 #: Whether Spark failed to decode the event and computed with nulls.
 UNDECODED = "tallyweir_undecoded"
+#: Which computed column has no value for the event, and why.
+UNCOMPUTED = "tallyweir_uncomputed"
 BROKEN_RULE = "tallyweir_broken_rule"
 #: Which expression gives no value for the event, and why.
 FAILED = "tallyweir_failed"

@@ -7,29 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import singledispatch
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import StructField, StructType
 
 from tallyweir.schemas.event_contracts import EventContracts
 from tallyweir.schemas.pipeline.checks.durations import in_microseconds
+from tallyweir.schemas.pipeline.columns import columns_by_step
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.definition_json import (
     definition_hash,
@@ -53,6 +35,7 @@ from tallyweir.sinks.postgres.server.naming import HOME, branch_name
 from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.guarantee import Guarantee
+from tallyweir.spark_jobs.frame.stored_types import POSTGRES_TYPES
 from tallyweir.spark_jobs.frame.transformed_events import added_columns
 from tallyweir.spark_jobs.keyed.joined_events import as_stateful
 from tallyweir.spark_jobs.tables.window_layout import window_table
@@ -60,33 +43,13 @@ from tallyweir.spark_jobs.tables.window_layout import window_table
 #: The shards of a stateful output's keys; at most one task per shard works on them.
 SHARDS = 16
 
-_POSTGRES_TYPES: Mapping[type[DataType], str] = {
-    BinaryType: "bytea",
-    BooleanType: "boolean",
-    ByteType: "smallint",
-    DateType: "date",
-    DecimalType: "numeric",
-    DoubleType: "double precision",
-    FloatType: "real",
-    IntegerType: "integer",
-    LongType: "bigint",
-    ShortType: "smallint",
-    StringType: "text",
-    TimestampNTZType: "timestamp without time zone",
-    TimestampType: "timestamp with time zone",
-    # Nested values are written as JSON.
-    ArrayType: "jsonb",
-    MapType: "jsonb",
-    StructType: "jsonb",
-}
-
 
 def event_columns(
     pipeline: Pipeline, contracts: EventContracts, schema: StructType
 ) -> tuple[str, ...]:
-    """Return all columns of an event: fields, looked-up, added and predicted ones."""
-    looked_up = (name for one in pipeline.enrich for name in one.select)
-    known = (*(field.name for field in contracts.fields), *looked_up)
+    """Return all columns of an event, in the order of ``columns_by_step``."""
+    steps = columns_by_step(pipeline, [field.name for field in contracts.fields])
+    known = (*steps["decode"], *steps["compute"], *steps["enrich"])
     return (*known, *added_columns(schema.names, known))
 
 
@@ -211,7 +174,7 @@ def keyed_table(
                 saw=f"The key column {name} of {output.table} is {types[name]}.",
                 why="Keys are stored as text, so each key must have exactly one "
                 "spelling.",
-                fix="Convert it in a transform to one of "
+                fix="Convert it in a computed column to one of "
                 f"{', '.join(sorted(KEY_TYPES))}.",
             )
     return KeyedTable(
@@ -278,13 +241,13 @@ def _writers(contracts: EventContracts) -> tuple[tuple[int, str], ...]:
 
 
 def _postgres_type(column: StructField) -> str:
-    kind = _POSTGRES_TYPES.get(type(column.dataType))
+    kind = POSTGRES_TYPES.get(type(column.dataType))
     if kind is None:
         raise ConfigurationError(
             "TRANSFORM_TYPE",
             saw=f"The column {column.name} is {column.dataType.simpleString()}.",
             why="Postgres has no type for this Spark type.",
             fix="Cast it in the transform, to one of "
-            f"{', '.join(sorted(set(_POSTGRES_TYPES.values())))}.",
+            f"{', '.join(sorted(set(POSTGRES_TYPES.values())))}.",
         )
     return kind

@@ -90,7 +90,7 @@ def window_table(
                 saw=f"The column {name}, by which {output.table} is grouped, is an "
                 "array, a map or a record.",
                 why="Windows can only be grouped by simple values.",
-                fix="Choose another column, or derive a simple one in a transform.",
+                fix="Choose another column, or compute a simple one from it.",
             )
     return WindowTable(
         table=output.table,

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from tallyweir.schemas.event_contracts import EventContracts
 from tallyweir.schemas.pipeline.checks.names import RESERVED_PREFIX
+from tallyweir.schemas.pipeline.columns import columns_by_step
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.redaction import Redaction
 from tallyweir.schemas.schema_tree import NESTED_TYPES
@@ -84,18 +85,17 @@ def sampling_of(
     """
     if not pipeline.monitor.samples:
         return None
-    columns = tuple(one.name for one in contracts.fields)
-    steps = {"decode": columns, "validate": columns}
-    if pipeline.deduplicate is not None:
-        steps["deduplicate"] = columns
-    for step, further in (
-        ("enrich", [name for one in pipeline.enrich for name in one.select]),
-        ("transform", added),
-        ("predict", [name for one in pipeline.predict for name in one.new_columns]),
-    ):
+    fields = [one.name for one in contracts.fields]
+    columns: tuple[str, ...] = ()
+    steps = {}
+    for step, further in columns_by_step(pipeline, fields, added).items():
         columns = (*columns, *further)
         if further:
             steps[step] = columns
+        if step == "compute":
+            steps["validate"] = columns
+            if pipeline.deduplicate is not None:
+                steps["deduplicate"] = columns
     return Sampling(
         limit=pipeline.monitor.samples,
         redaction=redaction,
@@ -232,18 +232,23 @@ def _passed(
     is_kept = ~events.is_erased()
     survived = events.is_class(EventClass.COMMITTED) | events.is_class(EventClass.LATE)
     dropped = events.is_class(EventClass.DEAD) | events.is_class(EventClass.FILTERED)
-    passed = {
-        step: survived & is_kept
-        for step in sampling.steps
-        if step not in {"decode", "validate"}
-    }
+    passed = dict.fromkeys(sampling.steps, survived & is_kept)
+    if "compute" in passed:
+        passed["compute"] = is_event & _is_computed(events) & is_kept
     aside = {step: events.is_class(kind) & is_kept for step, kind in _ASIDE.items()}
     return {
+        **passed,
         "decode": is_event & is_kept,
         "validate": ~dropped & is_kept,
-        **passed,
         **aside,
     }
+
+
+def _is_computed(events: ClassifiedEvents) -> BoolArray:
+    """Tell which events have all computed columns."""
+    if named.UNCOMPUTED not in events.table.column_names:
+        return np.ones(len(events.classes), dtype=np.bool_)
+    return np.asarray(events.array(named.UNCOMPUTED).is_null())
 
 
 def _event_texts(

@@ -14,6 +14,8 @@ from tallyweir.schemas.pipeline.checks.problems import Path, Problem, StandIn
 
 #: The topic of an event; expressions may read it, unless a field has this name.
 KAFKA_TOPIC = "kafka_topic"
+#: What the names of Kafka's own columns begin with.
+KAFKA_PREFIX = "kafka_"
 RESERVED_COLUMNS = frozenset(
     {
         KAFKA_TOPIC,

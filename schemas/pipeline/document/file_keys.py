@@ -430,11 +430,11 @@ def one_by_one(stand_in: str | None = None) -> WrapValidator:
             try:
                 values |= handler({key: one})
             except ValidationError as error:
+                if stand_in is not None:
+                    values[key] = stand_in
                 if any(one["type"] == _CUT for one in _told(error)):
                     # What YAML takes for the next keys is the rest of an expression.
                     break
-                if stand_in is not None:
-                    values[key] = stand_in
         if value and not values:
             raise _reported()
         return values
@@ -479,6 +479,8 @@ OneOrMore = Annotated[
 ]
 Pairs = Annotated[dict[str, Text], one_by_one(StandIn("unnamed"))]
 Expressions = Annotated[dict[str, Condition], one_by_one()]
+#: Columns of Spark SQL; null is in the place of a wrong one.
+Computed = Annotated[dict[str, Condition], one_by_one("NULL")]
 Simples = Annotated[dict[str, Simple], one_by_one()]
 Lists = Annotated[dict[str, OneOrMore], one_by_one()]
 OneOrAll = Annotated[str | tuple[Text, ...], WrapValidator(_one_or_all), _TEXTS]

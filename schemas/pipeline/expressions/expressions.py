@@ -428,7 +428,7 @@ def _too_deep(text: str) -> Problem:
         f"{text[:60]}…",
         f"has brackets deeper than {DEPTH_MAX}, or more than {TOKENS_MAX} words",
         "It would overflow a stack.",
-        "Split it, over several rules or columns of a transform.",
+        "Split it, over several rules or computed columns.",
         code="PIPELINE_EXPRESSION_UNBOUNDED",
     )
 
@@ -443,3 +443,16 @@ def reads_any(text: str, columns: Iterable[str]) -> bool:
     """Tell whether an expression reads one of some columns; case does not count."""
     folded = {name.casefold() for name in columns}
     return any(one.casefold() in folded for one in inspect_expression(text).columns)
+
+
+def levels_of(compute: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Cut computed columns into runs none of which reads a column of itself.
+
+    Spark computes the columns of a run together.
+    """
+    levels: list[tuple[str, ...]] = [()]
+    for name, text in compute.items():
+        if reads_any(text, levels[-1]):
+            levels.append(())
+        levels[-1] = (*levels[-1], name)
+    return levels

@@ -42,7 +42,7 @@ class Append(Output):
 
     Attributes:
         table: Result table; made when missing.
-        columns: Columns of the table; None for all fields and all looked-up columns.
+        columns: Columns of the table; None for all that the event has.
         databases: Databases of the table; with several, each row is in one of them.
         shard_by: Fields of the event whose values choose one of several databases.
         branches: Number of parallel publish transactions in its one database.

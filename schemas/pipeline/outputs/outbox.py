@@ -37,7 +37,7 @@ class Outbox(InHome, Output):
     Attributes:
         topic: Topic of the messages; made when missing.
         key: Column whose value becomes the key of the message.
-        select: Columns of the message; None for all fields and all looked-up columns.
+        select: Columns of the message; None for all that the event has.
         where: As in ``Append``.
     """
 

@@ -336,8 +336,7 @@ class Window(Output):
                 column,
                 ("by", index),
                 why="Events can be grouped by simple values only.",
-                fix="Choose another field, or compute a simple column from it in a "
-                "transform.",
+                fix="Choose another field, or compute a simple column from it.",
             )
 
     def touched_columns(

@@ -101,14 +101,15 @@ PIPELINES = st.builds(
         conflicts=st.booleans(),
         false_positives=st.sampled_from([0.001, 0.01, 0.0005]),
     ),
+    compute=st.sampled_from([{}, {"z": "upper(carrier)", "a": "concat(z, z)"}]),
     validate=st.sampled_from([(), DEPARTURES.validate]),
     enrich=st.lists(
         st.builds(
             Enrichment,
             table=st.just("airlines"),
             on=st.just({"carrier": "code"}),
-            select=st.just({"z": "name", "a": "country"}),
-            default=st.dictionaries(st.sampled_from(["z", "a"]), SCALARS),
+            select=st.just({"y": "name", "b": "country"}),
+            default=st.dictionaries(st.sampled_from(["y", "b"]), SCALARS),
             refresh=DURATIONS,
         ),
         max_size=1,
@@ -136,6 +137,7 @@ def test_a_pipeline_comes_back_from_the_ledger(pipeline: Pipeline) -> None:
     back = from_json(json.loads(stored))
     assert back == pipeline
     assert definition_hash(back) == definition_hash(pipeline)
+    assert list(back.compute) == list(pipeline.compute)
     assert [list(one.select) for one in back.enrich] == [
         list(one.select) for one in pipeline.enrich
     ]
@@ -169,6 +171,7 @@ def test_several_contracts_are_a_list_in_the_ledger() -> None:
         lambda one: dataclasses.replace(one, name="other"),
         lambda one: dataclasses.replace(one, deduplicate=None),
         lambda one: dataclasses.replace(one, validate=()),
+        lambda one: dataclasses.replace(one, compute={"x": "1"}),
         lambda one: dataclasses.replace(one, enrich=()),
         lambda one: dataclasses.replace(one, outputs=one.outputs[::-1]),
         lambda one: dataclasses.replace(

@@ -312,6 +312,8 @@ def _parts(definition: Mapping[str, Any]) -> Iterator[tuple[_Path, Any]]:
     for key in ("filter", "dead_letter_limit", "monitor", "code_version"):
         if definition.get(key) is not None:
             yield (key,), definition[key]
+    for name, expression in definition.get("compute", ()):
+        yield (f"computed column {name}",), expression
     for rule in definition.get("validate", ()):
         yield (f"rule {rule['reason_code']}",), rule["condition"]
     for lookup in definition.get("enrich", ()):

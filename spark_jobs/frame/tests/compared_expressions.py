@@ -137,7 +137,7 @@ def _fails(expression: Expression, row: Row) -> bool:
     return False
 
 
-def _are_equal(one: object, other: object) -> bool:
+def are_equal(one: object, other: object) -> bool:
     """Tell whether two values are the same; NaN is."""
     if isinstance(one, float) and isinstance(other, float):
         return one == other or (math.isnan(one) and math.isnan(other))
@@ -161,7 +161,7 @@ def _differences(
             expected, failure = None, str(error)
         counts["value" if failure is None else failure] += 1
         if failure is None:
-            agree = reason is None and _are_equal(value, expected)
+            agree = reason is None and are_equal(value, expected)
         else:
             agree = reason is not None and failure in reason
         if not agree:

@@ -78,7 +78,7 @@ BOOLEAN, STRING, DATE = Type("boolean"), Type("string"), Type("date")
 INT, BIGINT, DOUBLE, FLOAT = Type("int"), Type("bigint"), Type("double"), Type("float")
 TIMESTAMP = Type("timestamp")
 
-COLUMNS: Mapping[str, Type] = {
+COLUMNS: dict[str, Type] = {
     "t8": Type("tinyint"),
     "s16": Type("smallint"),
     "i": INT,

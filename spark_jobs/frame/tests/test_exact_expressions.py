@@ -56,6 +56,19 @@ def test_every_expression_is_exact_or_has_failed_for_the_reason_that_is_told(
     assert run.returncode == 0, run.stdout
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("pipelines", [3, pytest.param(15, marks=pytest.mark.long)])
+def test_every_computed_column_is_exact_or_the_first_that_fails_is_told(
+    tmp_path: Path, pipelines: int
+) -> None:
+    """By chance, each of columns before it, as tasks get them of records of Kafka."""
+    seed = os.environ.get("TALLYWEIR_EXPRESSIONS_SEED", _SEED)
+    counts = str(pipelines), str(_ROWS)
+    run = _run("compared_columns", str(tmp_path), seed, *counts)
+    print(run.stdout)  # noqa: T201 - the seed
+    assert run.returncode == 0, run.stdout
+
+
 _OVERFLOWS = "pieces * cents overflows int."
 
 

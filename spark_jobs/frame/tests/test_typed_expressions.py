@@ -43,6 +43,19 @@ _TAKEN = (
     "n + coalesce(try_cast('x' AS int), 7) > try_add(2147483647, 1)",
 )
 
+_COMPUTE = {
+    "sum": "n + l",
+    "twice": "sum * 2",
+    "guessed": "n = '1'",
+    "of_guessed": "guessed AND ok",
+    "span": "at - timestamp'2024-01-01'",
+    "nothing": "null",
+    "many": "array(s, s)",
+    "of_topic": "length(kafka_topic)",
+}
+_CONSTANT = {"zero": "coalesce(0, n)"}
+_RULE = "n + 1 div zero > 0"
+
 _REFUSED = {
     "abs(n)": ("PIPELINE_EXPRESSION_TYPE", "is of type integer"),
     "sqrt(d)": ("PIPELINE_EXPRESSION_TYPE", "is of type double"),
@@ -126,7 +139,7 @@ from tallyweir.spark_jobs.engine import spark_session
 from tallyweir import Append, Pipeline, Rule
 from tallyweir.schemas.pipeline.checks.problems import PipelineError
 from tallyweir.schemas.pipeline.tests.pipelines import SOURCE
-from tallyweir.spark_jobs.frame.typed_expressions import check_types
+from tallyweir.spark_jobs.frame.typed_expressions import check_computed, check_types
 
 local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 spark = (
@@ -148,8 +161,27 @@ try:
     check_types(pipeline, events)
 except PipelineError as exc:
     found = [[one.at[1], one.code, one.saw] for one in exc.problems]
+def problems_of(check, *given):
+    try:
+        check(*given)
+    except PipelineError as exc:
+        return [[*one.at, one.saw] for one in exc.problems]
+    return []
+compute, constant, rule = json.loads(sys.argv[1])
+rows = events
+for name, text in constant.items():
+    rows = rows.withColumn(name, rows["n"])
+constant_pipeline = Pipeline(
+    name="p", source=SOURCE, compute=constant, outputs=(Append(table="t"),),
+    validate=(Rule(reason_code="R", condition=rule),),
+)
+computed = [
+    problems_of(check_computed, compute, events),
+    problems_of(check_computed, constant, events),
+    problems_of(check_types, constant_pipeline, rows),
+]
 functions = [row[0] for row in spark.sql("SHOW FUNCTIONS").collect()]
-print(json.dumps({"problems": found, "functions": functions}))
+print(json.dumps({"problems": found, "functions": functions, "computed": computed}))
 """
 
 
@@ -157,7 +189,7 @@ print(json.dumps({"problems": found, "functions": functions}))
 def answers() -> Any:  # noqa: ANN401 - JSON
     """What one Spark session says."""
     run = subprocess.run(
-        [sys.executable, "-c", _PROGRAM],
+        [sys.executable, "-c", _PROGRAM, json.dumps([_COMPUTE, _CONSTANT, _RULE])],
         cwd=Path(__file__).parents[3],
         check=True,
         input=json.dumps([*_TAKEN, *_REFUSED]),
@@ -183,6 +215,29 @@ def test_conversions_that_nobody_wrote_are_one_error(
         if kind != code or seen not in saw:
             wrong[text] = (kind, saw)
     assert wrong == {}
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_computed_columns_are_of_types_that_are_stored(answers: Any) -> None:  # noqa: ANN401 - JSON
+    """All that is wrong is told, but not of columns that read a wrong one."""
+    wrong, *_ = answers["computed"]
+    told = {(name, saw.partition(" is of type ")[2]) for _, name, saw in wrong}
+    assert told == {
+        ("guessed", ""),
+        ("span", "interval day to second."),
+        ("nothing", "void."),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_constant_column_is_looked_at_where_it_is_read(answers: Any) -> None:  # noqa: ANN401 - JSON
+    """Spark computes with it before it sees an event, and would end each batch."""
+    _, alone, ((*at, saw),) = answers["computed"]
+    assert alone == []
+    assert at == ["validate", "R"]
+    assert "DIVIDE_BY_ZERO" in saw
 
 
 @pytest.mark.slow

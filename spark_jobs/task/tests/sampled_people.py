@@ -54,6 +54,8 @@ FIELDS = ("person", "email", "city", "Note")
 PARTS = ("street", "town")
 #: All that may be redacted.
 NAMES = (*FIELDS, "address", *(f"address.{part}" for part in PARTS))
+#: What is computed; the last of a part of a field.
+COMPUTE = {"lower": "lower(EMAIL)", "mailed": "lower", "housed": "address.street"}
 #: What the transform adds.
 ADDED = ("copied",)
 
@@ -106,8 +108,11 @@ def pipeline(*, samples: int, redact: tuple[str, ...]) -> Pipeline:
             event_time="at",
             watermark_delay=dt.timedelta(hours=1),
         ),
+        compute=COMPUTE,
         enrich=(
-            Enrichment(table="owners", on={"email": "email"}, select={"owner": "mail"}),
+            Enrichment(
+                table="owners", on={"mailed": "email"}, select={"owner": "mail"}
+            ),
             Enrichment(table="streets", on={"owner": "mail"}, select={"street": "it"}),
         ),
         transform=lambda events: events,
@@ -126,7 +131,7 @@ def pipeline(*, samples: int, redact: tuple[str, ...]) -> Pipeline:
                 windows=Fixed(size=dt.timedelta(hours=1)),
                 by=("city",),
                 aggregates=(
-                    parse_aggregate("last_mail", "max(lower(email))"),
+                    parse_aggregate("last_mail", "max(mailed)"),
                     parse_aggregate("at_home", "max(address.street)"),
                     parse_aggregate("notes", "max(note)"),
                 ),
@@ -136,7 +141,7 @@ def pipeline(*, samples: int, redact: tuple[str, ...]) -> Pipeline:
                 table="pairs",
                 on=("city",),
                 within=dt.timedelta(hours=1),
-                left=JoinSide(where="true", select={"left_mail": "email"}),
+                left=JoinSide(where="true", select={"left_mail": "lower"}),
                 right=JoinSide(where="true", select={"right_note": "Note"}),
             ),
             _totals,
@@ -179,7 +184,9 @@ LAYOUT = PipelineLayout(
         AppendTable(
             table="events",
             staging_table="output_0",
-            event_columns=_text(*FIELDS, "address", "owner", "street", *ADDED, "score"),
+            event_columns=_text(
+                *FIELDS, "address", *COMPUTE, "owner", "street", *ADDED, "score"
+            ),
         ),
         WindowTable(
             table="by_city",
@@ -242,6 +249,9 @@ def events(rows: int) -> ClassifiedEvents:
             named.KEY: pa.array([_everything(row).encode() for row in numbers]),
             named.EVENT_ID: pa.array([token("person", row) for row in numbers]),
             "address": pa.array([json.dumps(_address(row)) for row in numbers]),
+            "lower": pa.array(mails),
+            "mailed": pa.array(mails),
+            "housed": pa.array([token("address.street", row) for row in numbers]),
             "owner": pa.array(mails),
             "street": pa.array(mails),
             "copied": pa.array([_everything(row) for row in numbers]),
@@ -261,7 +271,8 @@ def staged(rows: int) -> dict[str, pa.Table]:
     made = events(rows).table
     columns = {name: pa.array([token(name, row) for row in numbers]) for name in FIELDS}
     columns |= {
-        name: made.column(name) for name in ("address", "owner", "street", *ADDED)
+        name: made.column(name)
+        for name in ("address", *COMPUTE, "owner", "street", *ADDED)
     }
     columns["score"] = made.column("score")
     position = {

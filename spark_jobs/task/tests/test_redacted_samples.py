@@ -57,7 +57,7 @@ def _everything_kept(sampling: Sampling, events: ClassifiedEvents) -> Samples:
 def test_no_redacted_value_is_in_what_is_kept(
     redact: set[str], classes: list[EventClass], samples: int
 ) -> None:
-    """Nor under another name: looked up, added, predicted, aggregated or paired."""
+    """Nor under another name: computed, looked up, predicted, aggregated or paired."""
     events = people.events(_ROWS)
     events.classes[:] = classes
     sampling = _sampling(*sorted(redact), samples=samples)
@@ -92,10 +92,10 @@ def test_without_a_rule_all_columns_are_shown() -> None:
     assert all(not one.redacted for one in kept.steps)
     fields = [*people.FIELDS, "address", "at"]
     assert shown["decode", ""] == fields
-    assert (
-        shown["predict", ""]
-        == [*(*fields, "owner", "street", "copied", "score", "m_version")][:-1]
-    )
+    computed = [*fields, *people.COMPUTE]
+    assert shown["compute", ""] == computed
+    assert shown["validate", ""] == computed
+    assert shown["predict", ""] == [*computed, "owner", "street", "copied", "score"]
     assert shown["stage", "by_city"] == [
         *("window_start", "window_end", "city", "events"),
         *("last_mail.max", "at_home.max", "notes.max"),
@@ -110,8 +110,10 @@ def test_a_field_takes_along_what_is_computed_of_it() -> None:
     redacted = {(one.step, one.output): one.redacted for one in kept.steps}
     assert redacted["decode", ""] == ("email",)
     assert set(redacted["predict", ""]) == {
-        *("email", "owner", "street", "copied", "score", "m_version")
+        *("email", "lower", "mailed"),
+        *("owner", "street", "copied", "score", "m_version"),
     }
+    assert redacted["compute", ""] == ("email", "lower", "mailed")
     assert redacted["stage", "by_city"] == ("last_mail",)
     assert redacted["keys", "pairs"] == ("left_mail",)
     assert redacted["keys", "totals"] == ("guess",)
@@ -124,6 +126,7 @@ def test_a_part_of_a_field_is_left_out_alone() -> None:
     decoded = dict(steps["decode", ""].rows[0].fields)
     assert decoded["address"] == json.dumps({"town": "<address.town:3>"})
     assert steps["decode", ""].redacted == ("address.street",)
+    assert steps["compute", ""].redacted == ("address.street", "housed")
     assert steps["stage", "by_city"].redacted == ("at_home",)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from tallyweir.schemas.pipeline.redaction import find_redaction
 from tallyweir.sinks.protocol.samples import StepSample
+from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from tallyweir.spark_jobs.task.sampling import (
     ROW_CHARS_MAX,
@@ -46,6 +48,19 @@ def _offsets(kept: dict[str, StepSample]) -> dict[str, list[int | None]]:
     return {step: [row.offset for row in one.rows] for step, one in kept.items()}
 
 
+def test_what_could_not_be_computed_is_no_sample_of_that_step() -> None:
+    """What became of the others in the end does not matter to it."""
+    events = people.events(3)
+    told = pa.array([None, None, "The computed column lower has no value."])
+    table = events.table.append_column(named.UNCOMPUTED, told)
+    events = replace(events, table=table)
+    events.mark_dead(1, "FREE", "a rule")
+    events.mark_dead(2, "EXPRESSION_FAILED", told[2].as_py())
+    found = _offsets(_kept(events))
+    assert [1, 0] == found["compute"]
+    assert [2, 1] == found["decode"] == found["dead"]
+
+
 def test_each_step_keeps_the_last_events_that_were_in_it() -> None:
     """By what became of them in the end; the newest first."""
     events = people.events(7)
@@ -62,6 +77,7 @@ def test_each_step_keeps_the_last_events_that_were_in_it() -> None:
     kept = _kept(people.undecodable(events, [6]), undecodable=(6,))
     assert _offsets(kept) == {
         "decode": [5, 4],
+        "compute": [5, 4],
         "validate": [4, 3],
         "dead": [6],
         "expired": [4],

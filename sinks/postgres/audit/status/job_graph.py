@@ -165,7 +165,8 @@ class _Graph:
         self._topics = topics_of(definition)
         self._events = {row["output_table"]: row["events"] for row in outputs}
         self._tables = [output["table"] for output in definition["outputs"]]
-        self._line = ["decode", "validate"]
+        computes = ["compute"] if definition.get("compute") else []
+        self._line = ["decode", *computes, "validate"]
         if definition.get("deduplicate"):
             self._line.append("deduplicate")
         if definition.get("enrich"):
@@ -198,8 +199,8 @@ class _Graph:
                     aside = self._counts[reason]
                     yield Edge(source=here, target=reason, records=aside)
                     left -= aside
-            # The ledger has one count of dead letters for both steps.
-            records = None if here == "decode" else left
+            # The ledger has one count of dead letters for all steps up to the rules.
+            records = None if here in {"decode", "compute"} else left
             yield Edge(source=here, target=there, records=records)
         for table in self._tables:
             taken = self._events.get(table, 0)
@@ -220,7 +221,8 @@ _KEPT_SAMPLES = load_statements(
 
 #: In the order that events take; a step is followed by the ways aside from it.
 _ORDER = (
-    *("decode", "validate", "dead", "expired", "filtered", "deduplicate", "duplicate"),
+    *("decode", "compute", "validate", "dead", "expired", "filtered"),
+    *("deduplicate", "duplicate"),
     *("enrich", "transform", "predict", "stage", "late", "keys"),
 )
 
