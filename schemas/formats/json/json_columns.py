@@ -47,16 +47,17 @@ def decode_slice(
     rows = _read_rows(scan, root)
     for member in _leaves(root):
         if member.leaf is not None and member.leaf.field.is_required:
-            rows = rows[member.is_value[rows]]
-    canonical = Assembly(side, rows, only_unnamed=False)
+            has_value = member.is_value[scan.where(rows)]
+            rows = rows if has_value.all() else rows[has_value]
+    canonical = Assembly(side, scan, rows, only_unnamed=False)
     canonical.add(root)
-    rest = Assembly(side, rows, only_unnamed=True)
+    rest = Assembly(side, scan, rows, only_unnamed=True)
     has_rest = rest.add(root) if codec.rest in types else None
     canonical.close()
     rest.close()
     data, size = joined_bytes(scan, side)
     columns = {
-        member.leaf.field.column: _column(member, rows, kind, data, size)
+        member.leaf.field.column: _column(member, scan.where(rows), kind, data, size)
         for member in _leaves(root)
         if member.leaf is not None
         and (kind := types.get(member.leaf.field.column)) is not None
@@ -68,20 +69,22 @@ def decode_slice(
         columns=columns,
         is_event=np.ones(rows.size, np.bool_),
         canonical=canonical.join(data, size),
-        unnamed=_count_unnamed(root, rows, ()),
+        unnamed=_count_unnamed(root, scan.where(rows), ()),
     )
     return ProvenRows(rows=rows, events=events)
 
 
 def _read_rows(scan: Scan, root: ObjectMember) -> I64Array:
     is_short = scan.ends - scan.starts <= PAYLOAD_BYTES_MAX
-    rows = np.flatnonzero(~scan.is_doubtful & is_short)
+    is_readable = ~scan.is_doubtful & is_short
+    rows = scan.rows if is_readable.all() else np.flatnonzero(is_readable)
     starts = scan.starts[rows]
     cursor = Cursor(scan, rows, starts, scan.quotes.searchsorted(starts))
     cursor.skip_spaces()
     cursor = root.read_object(cursor)
     cursor.skip_spaces_before_end()
-    return np.sort(cursor.rows[cursor.at == scan.ends[cursor.rows]])
+    cursor = cursor.keep(cursor.at == scan.ends[cursor.where])
+    return cursor.rows if cursor.rows is scan.rows else np.sort(cursor.rows)
 
 
 def _leaves(node: ObjectMember) -> list[Member]:
@@ -92,7 +95,7 @@ def _leaves(node: ObjectMember) -> list[Member]:
 
 
 def _count_unnamed(
-    node: ObjectMember, rows: I64Array, path: tuple[str, ...]
+    node: ObjectMember, rows: I64Array | slice, path: tuple[str, ...]
 ) -> dict[str, int]:
     counts: dict[str, int] = {}
     for name, member in node.members.items():
@@ -107,15 +110,20 @@ def _count_unnamed(
 
 
 def _column(
-    member: Member, rows: I64Array, kind: pa.DataType, data: pa.Buffer, size: int
+    member: Member,
+    rows: I64Array | slice,
+    kind: pa.DataType,
+    data: pa.Buffer,
+    size: int,
 ) -> pa.Array:
     """Make the column of a field."""
     values, is_value = member.values[rows], member.is_value[rows]
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        spans = np.zeros((rows.size, 2), np.int32)
+        spans = np.empty((values.size, 2), np.int32)
         spans[:, 0], spans[:, 1] = values, member.others[rows]
-        spans[~is_value] = 0
-        order = np.arange(rows.size, dtype=np.int32)
+        if not is_value.all():
+            spans[~is_value] = 0
+        order = np.arange(values.size, dtype=np.int32)
         return _with_nulls(take_spans(data, size, spans, order).view(kind), is_value)
     made: npt.NDArray[Any]
     if pa.types.is_decimal(kind):
@@ -125,7 +133,7 @@ def _column(
     else:
         prefix = "f" if pa.types.is_floating(kind) else "i"
         made = values.astype(f"{prefix}{kind.bit_width // 8}")
-    column = pa.Array.from_buffers(kind, rows.size, [None, pa.py_buffer(made)])
+    column = pa.Array.from_buffers(kind, values.size, [None, pa.py_buffer(made)])
     return _with_nulls(column, is_value)
 
 

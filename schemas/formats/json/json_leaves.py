@@ -26,6 +26,7 @@ from tallyweir.schemas.formats.json.json_scan import (
     POWERS,
     QUOTE,
     BoolArray,
+    ByteArray,
     Cursor,
     I64Array,
     Scan,
@@ -95,6 +96,7 @@ class Member:
         rows = scan.starts.size
         self._scan, self._side, self._depth = scan, side, depth
         self.leaf = leaf
+        self._heads: set[bytes | None] = set()
         self.is_present = np.zeros(rows, np.bool_)
         self.starts = np.zeros(rows, np.int64)
         self.stops = np.zeros(rows, np.int64)
@@ -105,48 +107,61 @@ class Member:
         )
         self.others = np.zeros(rows, np.int64)
 
-    def read(self, cursor: Cursor) -> Cursor:
+    @property
+    def head(self) -> bytes | None:
+        """What stands before each value, such as ``,"name":``.
+
+        None if it differs, or if a value does not lie in its payload.
+        """
+        return next(iter(self._heads)) if len(self._heads) == 1 else None
+
+    def note_head(self, head: bytes | None) -> None:
+        """Note what stands before the values that are read next; None if it differs."""
+        self._heads.add(head)
+
+    def read(self, cursor: Cursor, first: ByteArray) -> Cursor:
         """Read the value at each place; return a cursor behind the values.
 
         Rows without one, and rows that already have the member, are dropped.
+
+        Args:
+            cursor: Where the values begin.
+            first: The byte at each place.
         """
-        taken = self.is_present[cursor.rows]
+        taken = self.is_present[cursor.where]
         if taken.any():
-            cursor = cursor.keep(~taken)
-        self.is_present[cursor.rows] = True
-        first = cursor.bytes()
+            cursor, first = cursor.keep(~taken), first[~taken]
+        self.is_present[cursor.where] = True
         done: list[Cursor] = []
         is_null = first == ord("n")
         if is_null.any():
             done.append(self._read_nulls(cursor.keep(is_null)))
-            cursor = cursor.keep(~is_null)
+            cursor, first = cursor.keep(~is_null), first[~is_null]
         if cursor.rows.size:
             kind = "jsonb" if self.leaf is None else self.leaf.field.type
             field = None if self.leaf is None else self.leaf.field
             if field is not None and (field.carrier or field.unit == "days"):
                 kind = "alone"
-            done += self._read_kind(kind, cursor)
+            done += self._read_kind(kind, cursor, first)
         return join(done) if done else cursor
 
-    def _read_kind(self, kind: str, cursor: Cursor) -> list[Cursor]:
+    def _read_kind(self, kind: str, cursor: Cursor, first: ByteArray) -> list[Cursor]:
+        is_count = self.leaf is not None and bool(self.leaf.field.unit)
         match kind:
             case "boolean":
                 return self._read_booleans(cursor)
-            case "text" | "uuid" | "bytea" | "date":
-                return self._read_texts(cursor)
-            case "timestamp" | "timestamptz":
-                assert self.leaf is not None
-                is_count = bool(self.leaf.field.unit)
-                return (self._read_numbers if is_count else self._read_texts)(cursor)
+            case "text" | "uuid" | "bytea" | "date" | "timestamp" | "timestamptz" if (
+                not is_count
+            ):
+                return self._read_texts(cursor.keep(first == QUOTE))
             case "jsonb":
-                return self._read_any(cursor)
+                return self._read_any(cursor, first)
             case "alone":
                 return self._read_alone(cursor)
             case _:
                 return self._read_numbers(cursor)
 
-    def _read_any(self, cursor: Cursor) -> list[Cursor]:
-        first = cursor.bytes()
+    def _read_any(self, cursor: Cursor, first: ByteArray) -> list[Cursor]:
         is_text = first == QUOTE
         is_number = _MINUS_OR_DIGIT[first]
         done: list[Cursor] = []
@@ -166,8 +181,9 @@ class Member:
         return cursor.moved(cursor.at + 4)
 
     def _note(self, rows: I64Array, starts: I64Array, stops: I64Array) -> None:
-        self.starts[rows] = starts
-        self.stops[rows] = stops
+        where = self._scan.where(rows)
+        self.starts[where] = starts
+        self.stops[where] = stops
 
     def _read_booleans(self, cursor: Cursor) -> list[Cursor]:
         words = self._scan.words_at(cursor.at)
@@ -177,11 +193,12 @@ class Member:
         cursor = cursor.keep(is_boolean)
         stops = cursor.at + np.where(is_true, 4, 5)
         self._note(cursor.rows, cursor.at, stops)
-        self.values[cursor.rows] = is_true
-        self.is_value[cursor.rows] = True
+        self.values[cursor.where] = is_true
+        self.is_value[cursor.where] = True
         return [cursor.moved(stops)]
 
     def _read_texts(self, cursor: Cursor) -> list[Cursor]:
+        """Read the texts whose opening marks are at the places."""
         before = cursor
         cursor, starts, stops = cursor.text()
         if not cursor.rows.size:
@@ -189,7 +206,7 @@ class Member:
         is_usual = self._take_texts(cursor, starts, stops)
         if is_usual is None or is_usual.all():
             self._note(cursor.rows, starts - 1, stops + 1)
-            self.is_value[cursor.rows] = True
+            self.is_value[cursor.where] = True
             return [cursor]
         rows = cursor.rows[is_usual]
         self._note(rows, starts[is_usual] - 1, stops[is_usual] + 1)
@@ -205,8 +222,8 @@ class Member:
         kind = "jsonb" if self.leaf is None else self.leaf.field.type
         if kind in _TEXTS:
             quote = int(kind == "jsonb")
-            self.values[cursor.rows] = starts - quote
-            self.others[cursor.rows] = stops + quote
+            self.values[cursor.where] = starts - quote
+            self.others[cursor.where] = stops + quote
             if kind == "uuid":
                 return find_uuids(self._scan, starts, stops)
             if kind == "bytea":
@@ -219,7 +236,7 @@ class Member:
             values, is_usual = read_moments(
                 self._scan, starts, stops, is_local=kind == "timestamp"
             )
-        self.values[cursor.rows] = values
+        self.values[cursor.where] = values
         return is_usual
 
     def _read_numbers(self, cursor: Cursor) -> list[Cursor]:
@@ -228,7 +245,7 @@ class Member:
         rows, at = cursor.rows, cursor.at
         if is_usual.all():
             self._note(rows, at, numbers.canonical_stops)
-            self.is_value[rows] = True
+            self.is_value[cursor.where] = True
             return [cursor.moved(numbers.stops)]
         self._note(rows[is_usual], at[is_usual], numbers.canonical_stops[is_usual])
         self.is_value[rows[is_usual]] = True
@@ -236,7 +253,7 @@ class Member:
         return [moved, *self._read_alone(cursor.keep(~is_usual))]
 
     def _take_numbers(self, cursor: Cursor, numbers: Numbers) -> BoolArray:
-        rows = cursor.rows
+        rows = cursor.where
         field = None if self.leaf is None else self.leaf.field
         match "jsonb" if field is None else field.type:
             case "jsonb":
@@ -262,12 +279,12 @@ class Member:
                 return fits
 
     def _take_decimals(
-        self, rows: I64Array, numbers: Numbers, precision: int, scale: int
+        self, rows: I64Array | slice, numbers: Numbers, precision: int, scale: int
     ) -> BoolArray:
         whole_max = POWERS[min(precision - scale, _WORD_DIGITS_MAX)]
         fits: BoolArray = (numbers.scale <= scale) & (numbers.whole < whole_max)
         if scale > _WORD_DIGITS_MAX:
-            return np.zeros(rows.size, np.bool_)
+            return np.zeros(numbers.scale.size, np.bool_)
         fits &= numbers.digits + scale <= _WORD_DIGITS_MAX
         behind = POWERS[np.clip(scale - numbers.scale, 0, _WORD_DIGITS_MAX)]
         values = numbers.signed(
@@ -277,7 +294,7 @@ class Member:
         self.others[rows] = values >> 63
         return fits
 
-    def _take_doubles(self, rows: I64Array, numbers: Numbers) -> BoolArray:
+    def _take_doubles(self, rows: I64Array | slice, numbers: Numbers) -> BoolArray:
         """A whole number that is a double, over a power of ten that is one, is exact.
 
         The quotient of the two is rounded once, to the nearest double.
@@ -289,7 +306,7 @@ class Member:
         self.values[rows] = numbers.signed(units) / powers
         return fits
 
-    def _take_singles(self, rows: I64Array, numbers: Numbers) -> BoolArray:
+    def _take_singles(self, rows: I64Array | slice, numbers: Numbers) -> BoolArray:
         """As for doubles, with the powers of ten up to 1e10."""
         fits: BoolArray = numbers.digits + numbers.scale <= _SINGLE_POWER_MAX
         powers = POWERS[np.minimum(numbers.scale, _SINGLE_POWER_MAX)]
@@ -299,7 +316,9 @@ class Member:
         self.values[rows] = quotients
         return fits
 
-    def _take_counts(self, rows: I64Array, numbers: Numbers, unit: str) -> BoolArray:
+    def _take_counts(
+        self, rows: I64Array | slice, numbers: Numbers, unit: str
+    ) -> BoolArray:
         power = UNIT_POWERS[unit]
         whole = numbers.signed(numbers.whole)
         if power < 0:
@@ -335,6 +354,7 @@ class Member:
     def _store(self, row: int, value: Value) -> None:
         canonical = canonical_text(value).encode()
         self.starts[row], self.stops[row] = self._side.add(canonical)
+        self._heads.add(None)
         if self.leaf is None:
             return
         found = self.leaf.read(value)

@@ -1,12 +1,14 @@
 """Walk through the objects of many rows at once, member by member.
 
-In each round, every row reads its next member. Rows whose names have the same bytes
-read it together. Producers mostly write their members in one order, so that there is
-one such group in a round. Names that the contract lacks are learned as they come.
+In each round, every row reads its next member. Rows that have the same bytes from the
+comma before the name to the colon behind it read it together. Producers mostly write
+their members in one order and with the same spaces, so that there is one such group in
+a round. Names that the contract lacks are learned as they come.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,10 +18,12 @@ from tallyweir.schemas.formats.json.json_codec import JsonBranch, JsonLeaf
 from tallyweir.schemas.formats.json.json_leaves import Member, Side
 from tallyweir.schemas.formats.json.json_scan import (
     CLOSE,
-    COLON,
     COMMA,
     OPEN,
+    QUOTE,
+    SPACE,
     BoolArray,
+    ByteArray,
     Cursor,
     I64Array,
     Scan,
@@ -30,6 +34,9 @@ from tallyweir.schemas.formats.json.json_text import Fault, read_text
 #: The most names of an object that are learned; rows with others are read alone.
 NAMES_MAX = 256
 _WORD_BYTES = 8
+_match_head = re.compile(
+    rb'[{,][ \t\n\r]*"(?:[^"\\]|\\.)*+"[ \t\n\r]*:[ \t\n\r]*', re.DOTALL
+).match
 
 
 class ObjectMember(Member):
@@ -53,7 +60,7 @@ class ObjectMember(Member):
         self.members: dict[str, Member] = {
             name: self._member(target) for name, target in branch.members.items()
         }
-        self._by_bytes: dict[bytes, Member] = {}
+        self._by_head: dict[bytes, Member] = {}
 
     def in_order(self) -> Iterator[tuple[str, Member]]:
         """Yield the members in the order of the canonical form."""
@@ -64,12 +71,12 @@ class ObjectMember(Member):
         return name in self._branch.members
 
     def read_object(self, cursor: Cursor) -> Cursor:
-        """Read the object at each place; see ``Member.read``."""
+        """Read the object at each place; return a cursor behind the objects."""
         cursor = cursor.keep(cursor.bytes() == OPEN)
-        self.is_object[cursor.rows] = True
-        cursor = cursor.moved(cursor.at + 1)
-        is_closed = cursor.skip_spaces() == CLOSE
-        done = [cursor.keep(is_closed)] if is_closed.any() else []
+        self.is_object[cursor.where] = True
+        inside = cursor.moved(cursor.at + 1)
+        is_closed = inside.skip_spaces() == CLOSE
+        done = [inside.keep(is_closed)] if is_closed.any() else []
         cursor = cursor.keep(~is_closed)
         for _ in range(NAMES_MAX):
             if not cursor.rows.size:
@@ -80,58 +87,71 @@ class ObjectMember(Member):
             if is_closed.any():
                 done.append(cursor.keep(is_closed))
             cursor = cursor.keep(following == COMMA)
-            cursor = cursor.moved(cursor.at + 1)
-            cursor.skip_spaces()
         if not done:
             return cursor.keep(np.zeros(cursor.rows.size, np.bool_))
         closed = join(done)
         return closed.moved(closed.at + 1)
 
-    def _read_kind(self, kind: str, cursor: Cursor) -> list[Cursor]:
-        del kind
+    def _read_kind(self, kind: str, cursor: Cursor, first: ByteArray) -> list[Cursor]:
+        del kind, first
         return [self.read_object(cursor)]
 
     def _read_members(self, cursor: Cursor) -> Cursor:
-        """Read one member of each row."""
-        cursor, starts, stops = cursor.text()
+        """Read one member of each row, with the bracket or the comma before it."""
         done: list[Cursor] = []
         for _ in range(NAMES_MAX):
             if not cursor.rows.size:
                 break
-            name = self._scan.data[starts[0] : stops[0]].tobytes()
-            has_name = self._has_name(name, starts, stops)
-            member = self._find(name)
+            head = self._first_head(cursor)
+            if head is None:
+                cursor = self._without_first(cursor)
+                continue
+            has_head = self._has_bytes(head, cursor.at)
+            member = self._find(head)
             if member is not None:
-                done.append(self._read_value(cursor.keep(has_name), member))
-            if has_name.all():
+                following = cursor.keep(has_head).behind(len(head), quotes=2)
+                behind_head = following.at
+                first = following.skip_spaces()
+                member.note_head(head if following.at is behind_head else None)
+                done.append(member.read(following, first))
+            if has_head.all():
                 break
-            others = ~has_name
-            cursor, starts, stops = cursor.keep(others), starts[others], stops[others]
+            cursor = cursor.keep(~has_head)
         return join(done) if done else cursor.keep(np.zeros(cursor.rows.size, np.bool_))
 
-    def _read_value(self, cursor: Cursor, member: Member) -> Cursor:
-        cursor = cursor.moved(cursor.at)
-        cursor = cursor.keep(cursor.skip_spaces() == COLON)
-        cursor = cursor.moved(cursor.at + 1)
-        cursor.skip_spaces()
-        return member.read(cursor)
+    def _first_head(self, cursor: Cursor) -> bytes | None:
+        """Return the bytes before the first row's value, such as ``,"name":``."""
+        start, end = int(cursor.at[0]), int(self._scan.ends[cursor.rows[0]])
+        found = _match_head(self._scan.data[start:end].tobytes())
+        return found[0] if found else None
 
-    def _has_name(self, name: bytes, starts: I64Array, stops: I64Array) -> BoolArray:
-        found: BoolArray = stops - starts == len(name)
-        for at in range(0, len(name), _WORD_BYTES):
-            part = name[at : at + _WORD_BYTES]
-            mask = np.uint64((1 << 8 * len(part)) - 1)
-            words = self._scan.words_at(starts + at) & mask
-            found &= words == np.uint64(int.from_bytes(part, "little"))
+    def _without_first(self, cursor: Cursor) -> Cursor:
+        """Drop the first row, and all others in which no name begins."""
+        begins = self._scan.bytes_at(cursor.at + 1)
+        kept = (begins == QUOTE) | (begins <= SPACE)
+        kept[0] = False
+        return cursor.keep(kept)
+
+    def _has_bytes(self, wanted: bytes, places: I64Array) -> BoolArray:
+        found: BoolArray = np.ones(places.size, np.bool_)
+        for at in range(0, len(wanted), 2 * _WORD_BYTES):
+            part = wanted[at : at + 2 * _WORD_BYTES]
+            pairs = self._scan.pairs_at(places + at if at else places)
+            for index in range(0, len(part), _WORD_BYTES):
+                word = part[index : index + _WORD_BYTES]
+                # Shifted, so that bytes that are not wanted fall out.
+                shift = np.uint64(8 * (_WORD_BYTES - len(word)))
+                number = np.uint64(int.from_bytes(word, "little")) << shift
+                found &= (pairs[:, index // _WORD_BYTES] << shift) == number
         return found
 
-    def _find(self, name: bytes) -> Member | None:
-        """Return the member of a name, as its bytes stand between quotation marks."""
-        member = self._by_bytes.get(name)
+    def _find(self, head: bytes) -> Member | None:
+        """Return the member of the name in a head; see ``_first_head``."""
+        member = self._by_head.get(head)
         if member is not None:
             return member
         try:
-            text, _ = read_text(f'"{name.decode()}"', 0)
+            text, _ = read_text(head.decode(), head.find(b'"'))
         except (Fault, UnicodeDecodeError):
             return None
         member = self.members.get(text)
@@ -139,8 +159,8 @@ class ObjectMember(Member):
             if self._refuses or len(self.members) >= NAMES_MAX:
                 return None
             member = self.members[text] = self._member(None)
-        if len(self._by_bytes) < 2 * NAMES_MAX:
-            self._by_bytes[name] = member
+        if len(self._by_head) < 2 * NAMES_MAX:
+            self._by_head[head] = member
         return member
 
     def _member(self, target: JsonBranch | JsonLeaf | None) -> Member:

@@ -13,6 +13,7 @@ does not stop where its payload does.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +24,13 @@ ByteArray = npt.NDArray[np.uint8]
 WordArray = npt.NDArray[np.uint64]
 I64Array = npt.NDArray[np.int64]
 
-QUOTE, BACKSLASH, COLON, COMMA = 0x22, 0x5C, 0x3A, 0x2C
+QUOTE, BACKSLASH, COMMA = 0x22, 0x5C, 0x2C
 OPEN, CLOSE, DOT, MINUS, ZERO = 0x7B, 0x7D, 0x2E, 0x2D, 0x30
-_SPACE = 0x20
+SPACE = 0x20
 _ASCII_MAX = 0x7F
 _PADDING = 64
+#: More than the names and the brackets of most contracts take.
+_ROOM_BYTES = 1 << 14
 #: The number of rows that are searched together for invalid UTF-8.
 _SEARCHED_ROWS = 64
 _NO_PLACES = np.zeros(0, dtype=np.int64)
@@ -53,8 +56,10 @@ class Scan:
 
     Attributes:
         data: The bytes.
+        room: The same, with room for more behind them.
         starts: Where each row's payload begins.
         ends: Where each row's payload ends.
+        rows: All rows.
         quotes: The places of the quotation marks that are not escaped.
         is_doubtful: Rows that are not UTF-8, or have a control character in a text.
     """
@@ -68,20 +73,27 @@ class Scan:
             ends: Not before its start, and not after the next one.
         """
         self.size = data.size
-        self.data = np.zeros(data.size + _PADDING, np.uint8)
+        self.room = np.empty(data.size + _PADDING + _ROOM_BYTES, np.uint8)
+        self.data = self.room[: data.size + _PADDING]
         self.data[: data.size] = data
+        self.data[data.size :] = 0
         self.starts, self.ends = starts, ends
-        self._words: WordArray = np.ndarray(
-            (data.size + _PADDING - _WORD_BYTES + 1,),
-            "<u8",
-            buffer=self.data.data,
-            strides=(1,),
-        )
+        self.rows = np.arange(starts.size)
+        self._words: WordArray = self._items("<u8")
+        # The type is only one of sixteen bytes.
+        self._pairs: npt.NDArray[np.complex128] = self._items("<c16")
         is_escape = self.data == BACKSLASH
         self._escapes = np.flatnonzero(is_escape) if is_escape.any() else _NO_PLACES
         self.quotes = self._find_quotes()
         self.is_doubtful = self._find_bad_texts()
         self._flag_controls()
+
+    def where(self, rows: I64Array) -> I64Array | slice:
+        """Return the index of rows in arrays that have all of them.
+
+        Mostly no row is dropped. Then it is a slice, which costs no look-up.
+        """
+        return slice(None) if rows is self.rows else rows
 
     def words_at(self, places: I64Array) -> WordArray:
         """Return the eight bytes from each place on, the first byte lowest.
@@ -93,6 +105,16 @@ class Scan:
         if places.size and places.max() > last:
             places = np.minimum(places, last)
         return self._words[places]
+
+    def pairs_at(self, places: I64Array) -> WordArray:
+        """Return the two words from each place on, of shape (places, 2).
+
+        Beyond the padding, they are any.
+        """
+        last = self._pairs.size - 1
+        if places.size and places.max() > last:
+            places = np.minimum(places, last)
+        return self._pairs[places].view(np.uint64).reshape(-1, 2)
 
     def bytes_at(self, places: I64Array) -> ByteArray:
         """Return the byte at each place."""
@@ -109,6 +131,11 @@ class Scan:
     def text_at(self, start: int, stop: int) -> str:
         """Return the characters of a row that is UTF-8."""
         return self.data[start:stop].tobytes().decode()
+
+    def _items(self, kind: str) -> npt.NDArray[Any]:
+        """Return the items of a type that begin at each byte."""
+        count = self.data.size - np.dtype(kind).itemsize + 1
+        return np.ndarray((count,), kind, buffer=self.data.data, strides=(1,))
 
     def _find_quotes(self) -> I64Array:
         is_quote = self.data == QUOTE
@@ -137,9 +164,9 @@ class Scan:
         return bad
 
     def _flag_controls(self) -> None:
-        if not self.size or self.data[: self.size].min() >= _SPACE:
+        if not self.size or self.data[: self.size].min() >= SPACE:
             return
-        controls = np.flatnonzero(self.data[: self.size] < _SPACE)
+        controls = np.flatnonzero(self.data[: self.size] < SPACE)
         rows = self.starts.searchsorted(controls, "right") - 1
         before = self.quotes.searchsorted(self.starts[rows])
         inside = (self.quotes.searchsorted(controls) - before) % 2 == 1
@@ -162,6 +189,11 @@ class Cursor:
     at: I64Array
     quote: I64Array
 
+    @property
+    def where(self) -> I64Array | slice:
+        """The index of the rows in arrays that have all of them; see ``Scan.where``."""
+        return self.scan.where(self.rows)
+
     def keep(self, kept: BoolArray) -> Cursor:
         """Return a cursor of some of the rows; the cursor itself if of all."""
         if kept.all():
@@ -175,7 +207,7 @@ class Cursor:
     def skip_spaces(self) -> ByteArray:
         """Move behind spaces; return the byte at each place then."""
         found = self.bytes()
-        while found.size and found.min() <= _SPACE:
+        while found.size and found.min() <= SPACE:
             is_space = _IS_SPACE[found]
             if not is_space.any():
                 break
@@ -185,28 +217,30 @@ class Cursor:
 
     def skip_spaces_before_end(self) -> None:
         """Move behind spaces, but not into the next payload."""
-        ends = self.scan.ends[self.rows]
+        ends = self.scan.ends[self.where]
         while (is_space := _IS_SPACE[self.bytes()] & (self.at < ends)).any():
             self.at = self.at + is_space
 
     def text(self) -> tuple[Cursor, I64Array, I64Array]:
-        """Read a text or a name, and drop rows that have none.
+        """Read the text whose opening mark is at each place; drop rows without an end.
 
         Returns:
-            The rows that have one, and where the characters between its quotation
-            marks lie.
+            The other rows, and where the characters between the marks lie.
         """
         quotes = self.scan.quotes if self.scan.quotes.size else _ONE_PLACE
-        # Behind the last mark, both are that mark: no text.
-        opening = quotes.take(self.quote, mode="clip")
+        # Behind the last mark, it is that mark: no text.
         closing = quotes.take(self.quote + 1, mode="clip")
-        is_text = (opening == self.at) & (closing > opening)
-        is_text &= closing < self.scan.ends[self.rows]
+        is_text = closing > self.at
+        is_text &= closing < self.scan.ends[self.where]
         kept = self.keep(is_text)
         if kept is not self:
-            opening, closing = opening[is_text], closing[is_text]
+            closing = closing[is_text]
         read = Cursor(self.scan, kept.rows, closing + 1, kept.quote + 2)
-        return read, opening + 1, closing
+        return read, kept.at + 1, closing
+
+    def behind(self, count: int, *, quotes: int) -> Cursor:
+        """Return a cursor of the same rows that many bytes and marks further on."""
+        return Cursor(self.scan, self.rows, self.at + count, self.quote + quotes)
 
     def moved(self, at: I64Array) -> Cursor:
         """Return a cursor of the same rows, which met no quotation mark on the way."""

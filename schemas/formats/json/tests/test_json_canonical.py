@@ -78,6 +78,24 @@ def test_documents_that_differ_have_different_forms(one: str, other: str) -> Non
     assert canonical(one.encode()) != canonical(other.encode())
 
 
+def test_documents_of_one_layout_may_differ_in_spaces_and_in_forms() -> None:
+    """What stands before a value is copied with it only if it does in all of them."""
+    layouts = [
+        b'{"b":1,"a":"x","c":2}',
+        b'{"b":1,"a": "x","c":2}',
+        b'{"b":1.0,"a":"x","c":2}',
+        b'{"b":1,"a":"x","\\u0063":2}',
+        b'{"a":"x","b":1,"c":2}',
+        b'{"b":1,"a":"x"}',
+    ]
+    decoder = JsonDecoder(contracts_of(contract_of({"b": "bigint"})), [])
+    for odd in layouts:
+        payloads = [layouts[0]] * 20 + [odd] + [layouts[0]] * 20
+        made = decoder.decode(pa.array(payloads, pa.binary())).canonical
+        assert made is not None
+        assert made.to_pylist() == [canonical(one) for one in payloads], odd
+
+
 def pairs(maker: DocumentMaker) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Make documents: one, another way to write it, and one that differs."""
     while True:
