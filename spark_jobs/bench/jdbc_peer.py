@@ -9,7 +9,7 @@ partitions as task slots. It prints one line of JSON per batch.
 The query ``windows`` counts the events of each user in ten seconds, and appends the
 windows that are complete. The query ``joins`` appends the pairs of events of two topics
 that have the same user and lie close together. The query ``rows`` appends the events of
-one topic.
+one topic. Payloads are Avro or JSON, as the last argument says.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.avro.functions import from_avro
 
@@ -38,7 +38,7 @@ _FRAME_BYTES = 5
 
 def main() -> None:
     """Read topics, separated by commas, to their end into a table."""
-    topics, table, query_name = sys.argv[1:]
+    topics, table, query_name, payloads = sys.argv[1:]
     settings = DriverSettings.from_environment(os.environ, {})
     spark = start_spark_session(settings, name="jdbc-peer")
     tasks = spark.sparkContext.defaultParallelism
@@ -52,7 +52,12 @@ def main() -> None:
     names = topics.split(",")
     share = settings.batch_offsets_max // len(names)
     rows = _QUERIES[query_name](
-        *(_read(spark, settings.kafka_bootstrap, name, share) for name in names)
+        *(
+            _read(spark, settings.kafka_bootstrap, name, share)
+            .select(_DECODERS[payloads]().alias("event"))
+            .select("event.*")
+            for name in names
+        )
     )
     url = os.environ["PEER_JDBC_URL"]
     properties = {
@@ -94,7 +99,6 @@ def main() -> None:
 def _read(
     spark: SparkSession, bootstrap: str, topic: str, batch_offsets_max: int
 ) -> DataFrame:
-    body = F.substring(F.col("value"), _FRAME_BYTES + 1, 2**31 - 1)
     return (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -102,9 +106,23 @@ def _read(
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(batch_offsets_max))
         .load()
-        .select(from_avro(body, load_contract("page_view.v1").text).alias("event"))
-        .select("event.*")
     )
+
+
+def _from_avro() -> Column:
+    body = F.substring(F.col("value"), _FRAME_BYTES + 1, 2**31 - 1)
+    return from_avro(body, load_contract("page_view.v1").text)
+
+
+def _from_json() -> Column:
+    fields = (
+        "event_id string, user_id long, page string, country string, "
+        "viewed_at timestamp, value double"
+    )
+    return F.from_json(F.col("value").cast("string"), fields)
+
+
+_DECODERS: dict[str, Callable[[], Column]] = {"avro": _from_avro, "json": _from_json}
 
 
 def _deduplicate(events: DataFrame, delay: str = "2 minutes") -> DataFrame:

@@ -43,6 +43,7 @@ _STUDIES: Mapping[str, str] = {
     "throughput": "throughput",
     "latency": "latency",
     "guarantees": "guarantees",
+    "formats": "formats",
     "cost": "cost",
     "scale": "scale",
     "windows": "windows",
@@ -120,6 +121,25 @@ def guarantees(
     """What each guarantee costs: once by ID, once by offset, at least once."""
     _measure(
         "guarantees",
+        plot,
+        as_json=as_json,
+        events=events,
+        seed=seed,
+        with_peers=with_peers,
+    )
+
+
+@GROUP.command(epilog=example("tallyweir bench formats --json"))
+def formats(
+    events: _Events = 1_000_000,
+    seed: _Seed = 7,
+    with_peers: _WithPeers = True,
+    as_json: EndsWithJson = False,
+    plot: _Plot = None,
+) -> None:
+    """Events per second by the format of payloads, beside Flink and Spark on JSON."""
+    _measure(
+        "formats",
         plot,
         as_json=as_json,
         events=events,

@@ -176,6 +176,18 @@ def _plot_guarantees(figures: Figures) -> Iterator[Bars]:
     yield Bars(title="Throughput by guarantee", unit=_RATE, rows=rows)
 
 
+def _plot_formats(figures: Figures) -> Iterator[Bars]:
+    """Draw each format, and the peers on JSON."""
+    rows = {
+        _words(name): _cold_and_warm(one) for name, one in figures["formats"].items()
+    }
+    rows |= {
+        _noted(_words(name), "a peer, on JSON"): _cold_and_warm(one)
+        for name, one in figures["peers"].items()
+    }
+    yield Bars(title="Throughput by format", unit=_RATE, rows=rows)
+
+
 def _plot_pair(title: str) -> Callable[[Figures], Iterator[Bars]]:
     def plot(figures: Figures) -> Iterator[Bars]:
         rows = {
@@ -296,6 +308,7 @@ def _plot_dedup(figures: Figures) -> Iterator[Lines]:
 PLOTS: Mapping[str, Callable[[Figures], Iterator[Bars | Lines]]] = {
     "throughput": _plot_throughput,
     "guarantees": _plot_guarantees,
+    "formats": _plot_formats,
     "windows": _plot_pair("Windowed counts"),
     "joins": _plot_pair("Throughput into Postgres"),
     "cost": _plot_cost,

@@ -9,9 +9,10 @@ from itertools import cycle, islice
 
 import numpy as np
 
-from tallyweir.schemas.codec import encode_many
+from tallyweir.schemas.codec import EventRecord, encode_many
 from tallyweir.schemas.contract import load_contract
 
+CONTRACT = "page_view.v1"
 USERS = 10_000
 PAGES = [f"/shop/articles/{number:02}" for number in range(50)]
 COUNTRIES = [
@@ -29,15 +30,16 @@ _FAR_EVENTS = 50_000
 _PADDINGS = 1_000
 
 
-def read_page_views(
+def read_page_views(  # noqa: PLR0913 - what views differ in
     events: int,
     duplicates: float = 0.0,
     seed: int = 7,
     *,
     users: int = USERS,
     padding: int = 0,
+    contract: str = CONTRACT,
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield page views as (key, framed payload); the key is the event ID.
+    """Yield page views as (key, payload); the key is the event ID.
 
     Event time rises by a second every 5,000 distinct views.
 
@@ -49,6 +51,7 @@ def read_page_views(
         seed: Each seed gives other views.
         users: Number of users, chosen with equal chances.
         padding: Letters appended to each page's path, which do not compress well.
+        contract: How payloads are written, as ``load_contract`` takes it.
     """
     repeats = round(events * duplicates)
     distinct = events - repeats
@@ -66,7 +69,8 @@ def read_page_views(
     position = 0
     for start in range(0, distinct, _CHUNK):
         count = min(_CHUNK, distinct - start)
-        views = _make_views(source, start, count, users=users, paddings=paddings)
+        records = _make_records(source, start, count, users=users, paddings=paddings)
+        views = _encode(contract, records)
         for view, lag in zip(views, lags[start : start + count].tolist(), strict=True):
             yield view
             position += 1
@@ -84,14 +88,19 @@ def _make_paddings(seed: int, length: int) -> list[str]:
     return [source.bytes(length).hex()[:length] for _ in range(_PADDINGS)]
 
 
-def _make_views(
+def _encode(contract: str, records: list[EventRecord]) -> Iterator[tuple[bytes, bytes]]:
+    keys = (str(record["event_id"]).encode() for record in records)
+    return zip(keys, encode_many(load_contract(contract), records), strict=True)
+
+
+def _make_records(
     source: np.random.Generator,
     start: int,
     count: int,
     *,
     users: int,
     paddings: Sequence[str],
-) -> Iterator[tuple[bytes, bytes]]:
+) -> list[EventRecord]:
     raw = source.bytes(16 * count)
     event_ids = [
         str(uuid.UUID(bytes=raw[at : at + 16], version=4))
@@ -111,18 +120,14 @@ def _make_views(
         source.integers(0, 10_000, size=count).tolist(),
         strict=True,
     )
-    payloads = encode_many(
-        load_contract("page_view.v1"),
-        (
-            {
-                "event_id": event_id,
-                "user_id": user_id,
-                "page": page,
-                "country": country,
-                "viewed_at": viewed_at,
-                "value": cents / 100,
-            }
-            for event_id, user_id, page, country, viewed_at, cents in columns
-        ),
-    )
-    return zip((event_id.encode() for event_id in event_ids), payloads, strict=True)
+    return [
+        {
+            "event_id": event_id,
+            "user_id": user_id,
+            "page": page,
+            "country": country,
+            "viewed_at": viewed_at,
+            "value": cents / 100,
+        }
+        for event_id, user_id, page, country, viewed_at, cents in columns
+    ]

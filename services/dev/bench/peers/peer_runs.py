@@ -18,6 +18,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from tallyweir.schemas.contract import load_contract
+from tallyweir.schemas.pipeline.events.source import AVRO
 from tallyweir.services.dev.bench.world.bench_world import (
     PARTITIONS,
     TOPIC,
@@ -33,6 +34,7 @@ from tallyweir.services.dev.bench.world.driver_run import (
     check_rows,
     rates_of,
 )
+from tallyweir.services.local.datasets.page_views import CONTRACT
 from tallyweir.services.local.embedded.jars import ensure_jars
 from tallyweir.services.local.embedded.java import find_java
 from tallyweir.services.local.embedded.state_directory import state_directory
@@ -123,13 +125,14 @@ _GUARANTEES: Mapping[PeerQuery, str] = {
 }
 
 
-def run_spark_peer(
+def run_spark_peer(  # noqa: PLR0913 - what its runs differ in
     endpoints: Endpoints,
     table: str,
     events: int,
     *,
     query: PeerQuery,
     topics: Sequence[str] = (TOPIC,),
+    payloads: str = AVRO,
 ) -> list[MeasuredBatch]:
     """Let Spark read the topics, which hold ``events``, to their end.
 
@@ -148,6 +151,7 @@ def run_spark_peer(
             ",".join(topics),
             table,
             query,
+            payloads,
         ],
         environment | login_environment(endpoints.home_dsn),
         events=events,
@@ -204,8 +208,14 @@ class FlinkDeduplication(StrEnum):
     ROCKSDB = "rocksdb"
 
 
-def run_flink_peer(
-    endpoints: Endpoints, table: str, events: int, *, deduplication: FlinkDeduplication
+def run_flink_peer(  # noqa: PLR0913 - what its runs differ in
+    endpoints: Endpoints,
+    table: str,
+    events: int,
+    *,
+    deduplication: FlinkDeduplication,
+    topic: str = TOPIC,
+    payloads: str = AVRO,
 ) -> list[MeasuredBatch]:
     """Let Flink read the topic, which holds ``events``, to its end.
 
@@ -217,7 +227,7 @@ def run_flink_peer(
     class_path = [directory, *ensure_jars("flink"), *ensure_jars("bench")]
     _compile_flink_program(class_path, directory)
     contract = directory / "contract.avsc"
-    contract.write_text(load_contract("page_view.v1").text)
+    contract.write_text(load_contract(CONTRACT).text)
     create_peer_table(endpoints.home_dsn, table)
     command = [
         str(find_java()),
@@ -228,9 +238,9 @@ def run_flink_peer(
             for package in _OPENED_PACKAGES
         ),
         *("-classpath", _joined(class_path), _PROGRAM.stem),
-        *(endpoints.kafka_bootstrap, TOPIC, str(contract)),
+        *(endpoints.kafka_bootstrap, topic, str(contract)),
         *(jdbc_url(endpoints.home_dsn), table, str(directory / "checkpoints")),
-        deduplication,
+        *(deduplication, payloads),
     ]
     environment = os.environ | login_environment(endpoints.home_dsn)
     return run_peer_process(command, environment, events=events)
@@ -288,7 +298,7 @@ def run_quix_peer(endpoints: Endpoints, table: str, events: int) -> list[Measure
     directory = state_directory() / "bench" / "quix"
     directory.mkdir()
     contract = directory / "contract.avsc"
-    contract.write_text(load_contract("page_view.v1").text)
+    contract.write_text(load_contract(CONTRACT).text)
     create_peer_table(endpoints.home_dsn, table)
     database = conninfo_to_dict(endpoints.home_dsn)
     processes = min(os.cpu_count() or 1, PARTITIONS)

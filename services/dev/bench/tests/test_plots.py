@@ -28,6 +28,7 @@ _FIGURES: dict[str, dict[str, Any]] = {
         "guarantees": {"quix_at_least_once": "at least once"},
     },
     "guarantees": {"at_least_once": _RATES, "events": 7},
+    "formats": {"formats": {"json": _RATES}, "peers": {"flink_xa": _RATES}},
     "windows": {
         **_RATES,
         "peer": "at least once",
@@ -84,6 +85,7 @@ _FIGURES["joins"] = _FIGURES["windows"]
 _SAYS = {
     "throughput": {"Tallyweir", "quix at least once", "at least once", "cold", "34"},
     "guarantees": {"at least once", "cold", "warm", "90"},
+    "formats": {"json", "flink xa", "a peer, on JSON", "60"},
     "windows": {"Windowed counts", "Tallyweir", "Peer", "at least once", "51"},
     "joins": {"Throughput into Postgres", "Tallyweir", "Peer", "at least once", "51"},
     "cost": {"jvm", "6.42", "shuffled by Spark", "208"},

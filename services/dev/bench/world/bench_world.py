@@ -15,7 +15,11 @@ import psycopg
 import yaml
 
 from tallyweir.services.kafka.topics import ensure_topic
-from tallyweir.services.local.datasets.page_views import USERS, read_page_views
+from tallyweir.services.local.datasets.page_views import (
+    CONTRACT,
+    USERS,
+    read_page_views,
+)
 from tallyweir.services.local.embedded.kafka import EmbeddedKafka
 from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
 from tallyweir.services.local.embedded.state_directory import exclusive, state_directory
@@ -240,6 +244,7 @@ def produce_rounds(  # noqa: PLR0913 - keyword-only; a run of a benchmark has th
     seed: int,
     say: Callable[[str], None],
     topics: Sequence[str] = (TOPIC,),
+    contract: str = CONTRACT,
 ) -> Rounds:
     """Produce rounds of page views, some of which are repeats.
 
@@ -253,6 +258,7 @@ def produce_rounds(  # noqa: PLR0913 - keyword-only; a run of a benchmark has th
         duplicates=DUPLICATES,
         seed=seed,
         topics=topics,
+        contract=contract,
     )
     return Rounds(endpoints=endpoints, events=events, count=rounds, distinct=distinct)
 
@@ -267,16 +273,19 @@ def produce_page_views(  # noqa: PLR0913 - as above
     partitions: int = PARTITIONS,
     users: int = USERS,
     padding: int = 0,
+    contract: str = CONTRACT,
 ) -> int:
     """Spread page views over topics by their IDs; count the distinct ones.
 
-    See ``read_page_views`` for ``users`` and ``padding``.
+    See ``read_page_views`` for ``users``, ``padding`` and ``contract``.
     """
     for topic in topics:
         ensure_topic(bootstrap, topic, partitions=partitions)
     producer = EventProducer(bootstrap)
     distinct: set[bytes] = set()
-    views = read_page_views(events, duplicates, seed, users=users, padding=padding)
+    views = read_page_views(
+        events, duplicates, seed, users=users, padding=padding, contract=contract
+    )
     for key, payload in views:
         distinct.add(key)
         topic = topics[crc32(key) % len(topics)]

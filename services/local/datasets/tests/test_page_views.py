@@ -37,8 +37,12 @@ def test_views_are_events_of_the_contract_in_order_of_time() -> None:
 def test_views_may_be_longer_and_of_other_users_and_are_else_the_same() -> None:
     """So that a benchmark varies one thing alone."""
     plain, long, few = (
-        [decode(payload, KNOWN) for _, payload in read_page_views(1_000, **more)]
-        for more in ({}, {"padding": 943}, {"users": 3})
+        [decode(payload, KNOWN) for _, payload in views]
+        for views in (
+            read_page_views(1_000),
+            read_page_views(1_000, padding=943),
+            read_page_views(1_000, users=3),
+        )
     )
     assert {len(str(record["page"])) for record in long} == {17 + 943}
     assert len({record["page"] for record in long}) == 1_000

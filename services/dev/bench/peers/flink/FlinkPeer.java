@@ -5,6 +5,7 @@ import java.sql.PreparedStatement;
 import java.sql.SQLException;
 import java.sql.Timestamp;
 import java.time.Duration;
+import java.time.Instant;
 import java.util.Locale;
 import java.util.TimeZone;
 import java.util.concurrent.atomic.AtomicLong;
@@ -35,6 +36,7 @@ import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsIni
 import org.apache.flink.connector.kafka.source.reader.deserializer.KafkaRecordDeserializationSchema;
 import org.apache.flink.contrib.streaming.state.EmbeddedRocksDBStateBackend;
 import org.apache.flink.contrib.streaming.state.RocksDBConfigurableOptions;
+import org.apache.flink.formats.json.JsonDeserializationSchema;
 import org.apache.flink.runtime.state.hashmap.HashMapStateBackend;
 import org.apache.flink.streaming.api.CheckpointingMode;
 import org.apache.flink.streaming.api.datastream.DataStream;
@@ -71,13 +73,34 @@ public class FlinkPeer {
     public double value;
   }
 
-  static class PageViewSchema implements DeserializationSchema<PageView> {
+  abstract static class PageViewSchema implements DeserializationSchema<PageView> {
+    abstract PageView decode(byte[] message) throws IOException;
+
+    @Override
+    public PageView deserialize(byte[] message) throws IOException {
+      FIRST_READ_AT_MS.compareAndSet(0, System.currentTimeMillis());
+      READ.increment();
+      return decode(message);
+    }
+
+    @Override
+    public boolean isEndOfStream(PageView view) {
+      return false;
+    }
+
+    @Override
+    public TypeInformation<PageView> getProducedType() {
+      return TypeInformation.of(PageView.class);
+    }
+  }
+
+  static class AvroPageViews extends PageViewSchema {
     private final String contract;
     private transient GenericDatumReader<GenericRecord> reader;
     private transient BinaryDecoder decoder;
     private transient GenericRecord record;
 
-    PageViewSchema(String contract) {
+    AvroPageViews(String contract) {
       this.contract = contract;
     }
 
@@ -93,9 +116,7 @@ public class FlinkPeer {
     }
 
     @Override
-    public PageView deserialize(byte[] message) throws IOException {
-      FIRST_READ_AT_MS.compareAndSet(0, System.currentTimeMillis());
-      READ.increment();
+    PageView decode(byte[] message) throws IOException {
       int length = message.length - FRAME_BYTES;
       decoder = DecoderFactory.get().binaryDecoder(message, FRAME_BYTES, length, decoder);
       record = reader.read(record, decoder);
@@ -108,15 +129,40 @@ public class FlinkPeer {
       view.value = (Double) record.get("value");
       return view;
     }
+  }
+
+  /** Fields by the names that they have in documents. */
+  public static class PageViewDocument {
+    public String event_id;
+    public long user_id;
+    public String page;
+    public String country;
+    public String viewed_at;
+    public double value;
+  }
+
+  /** Flink's own JSON format. */
+  static class JsonPageViews extends PageViewSchema {
+    private final JsonDeserializationSchema<PageViewDocument> documents =
+        new JsonDeserializationSchema<>(PageViewDocument.class);
 
     @Override
-    public boolean isEndOfStream(PageView view) {
-      return false;
+    public void open(InitializationContext context) {
+      documents.open(context);
     }
 
     @Override
-    public TypeInformation<PageView> getProducedType() {
-      return TypeInformation.of(PageView.class);
+    PageView decode(byte[] message) throws IOException {
+      PageViewDocument document = documents.deserialize(message);
+      PageView view = new PageView();
+      view.eventId = document.event_id;
+      view.userId = document.user_id;
+      view.page = document.page;
+      view.country = document.country;
+      Instant viewedAt = Instant.parse(document.viewed_at);
+      view.viewedAtMicros = viewedAt.getEpochSecond() * 1_000_000 + viewedAt.getNano() / 1_000;
+      view.value = document.value;
+      return view;
     }
   }
 
@@ -144,7 +190,7 @@ public class FlinkPeer {
     }
   }
 
-  /** Arguments: broker, topic, contract's file, JDBC URL, table, directory, deduplication. */
+  /** Arguments: broker, topic, contract's file, JDBC URL, table, directory, deduplication, format. */
   public static void main(String[] arguments) throws Exception {
     TimeZone.setDefault(TimeZone.getTimeZone("UTC"));
     String broker = arguments[0];
@@ -153,6 +199,8 @@ public class FlinkPeer {
     String url = arguments[3];
     String table = arguments[4];
     String deduplication = arguments[6];
+    PageViewSchema schema =
+        arguments[7].equals("json") ? new JsonPageViews() : new AvroPageViews(contract);
 
     StreamExecutionEnvironment environment =
         localEnvironment("file://" + arguments[5], deduplication);
@@ -164,7 +212,7 @@ public class FlinkPeer {
             .setBounded(OffsetsInitializer.latest())
             .setProperty("commit.offsets.on.checkpoint", "false")
             .setDeserializer(
-                KafkaRecordDeserializationSchema.valueOnly(new PageViewSchema(contract)))
+                KafkaRecordDeserializationSchema.valueOnly(schema))
             .build();
     DataStream<PageView> views =
         environment.fromSource(source, WatermarkStrategy.noWatermarks(), "kafka");

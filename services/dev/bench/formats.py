@@ -1,0 +1,204 @@
+"""Events per second by the format of payloads, deduplicated into Postgres.
+
+The same page views lie in a topic for each format. The formats run in turns, because
+the speed of a machine varies; the figures are medians. Peers read the documents of
+JSON once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+
+from tallyweir.schemas.pipeline.events.source import AVRO, JSON
+from tallyweir.schemas.pipeline.pipeline_file import load_pipeline
+from tallyweir.services.dev.bench.peers.peer_runs import (
+    FlinkDeduplication,
+    PeerQuery,
+    check_java_compiler,
+    measure_peer,
+    run_flink_peer,
+    run_spark_peer,
+)
+from tallyweir.services.dev.bench.world.bench_world import (
+    PAGE_VIEWS,
+    TOPIC,
+    BenchPipeline,
+    Rounds,
+    bench_servers,
+    failure_told,
+    produce_rounds,
+    varied,
+)
+from tallyweir.services.dev.bench.world.driver_run import (
+    MeasuredBatch,
+    Rates,
+    measure_table,
+    warm_up,
+)
+from tallyweir.services.local.datasets.page_views import CONTRACT
+from tallyweir.services.process.endpoints import Endpoints
+
+#: An odd number, so that one of the turns is the median.
+_TURNS = 3
+_ROUNDS = 4
+
+#: What the source of each format has instead of the contract's name. To measure
+#: another format, add its line.
+FORMATS: Mapping[str, Mapping[str, object]] = {
+    AVRO: {"schema": CONTRACT},
+    JSON: {
+        "format": JSON,
+        "fields": {
+            "event_id": "text not null",
+            "user_id": "bigint not null",
+            "page": "text not null",
+            "country": "text not null",
+            "viewed_at": "timestamptz not null",
+            "value": "double precision not null",
+        },
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Peer:
+    """Another system that reads the documents of JSON; see ``throughput``."""
+
+    run: Callable[[Endpoints, str, int], list[MeasuredBatch]]
+    deduplicates: bool = True
+
+
+_JSON_TOPIC = f"{TOPIC}-{JSON}"
+_PEERS: Mapping[str, _Peer] = {
+    "flink_xa_without_ids": _Peer(
+        run=partial(
+            run_flink_peer,
+            deduplication=FlinkDeduplication.NONE,
+            topic=_JSON_TOPIC,
+            payloads=JSON,
+        ),
+        deduplicates=False,
+    ),
+    "flink_xa_rocksdb": _Peer(
+        run=partial(
+            run_flink_peer,
+            deduplication=FlinkDeduplication.ROCKSDB,
+            topic=_JSON_TOPIC,
+            payloads=JSON,
+        ),
+    ),
+    "spark_jdbc_rocksdb": _Peer(
+        run=partial(
+            run_spark_peer, query=PeerQuery.ROWS, topics=[_JSON_TOPIC], payloads=JSON
+        ),
+    ),
+}
+
+
+def measure(
+    *, events: int, seed: int, with_peers: bool, say: Callable[[str], None]
+) -> dict[str, object]:
+    """Measure each format over four rounds of ``events``, in turns, then the peers.
+
+    Raises:
+        ConfigurationError: A peer cannot run here.
+        FatalError: A run did not end, or its table holds the wrong rows. If a peer
+            fails so, it has no figure, and is among the failed ones.
+    """
+    if with_peers:
+        check_java_compiler()
+    turns: list[dict[str, Rates]] = []
+    peers: dict[str, Rates] = {}
+    failed: dict[str, str] = {}
+    with bench_servers() as endpoints:
+        for name in FORMATS:
+            rounds = _produce(endpoints, name, events=events, seed=seed, say=say)
+        warm_up(endpoints, events=rounds.total, say=say, topic=f"{TOPIC}-{AVRO}")
+        for number in range(1, _TURNS + 1):
+            turn: dict[str, Rates] = {}
+            for name in FORMATS:
+                say(f"running {name}, {number} of {_TURNS}")
+                pipeline = _pipeline(name, f"{name}_{number}")
+                turn[name] = measure_table(rounds, pipeline, rows=rounds.distinct)
+                say(f"{name}: {turn[name]}")
+            turns.append(turn)
+        for name, peer in _PEERS.items() if with_peers else ():
+            say(f"running {name}")
+            rows = rounds.distinct if peer.deduplicates else rounds.total
+            with failure_told(failed, name, say):
+                peers[name] = measure_peer(rounds, f"bench_{name}", peer.run, rows=rows)
+                say(f"{name}: {peers[name]}")
+    return {
+        **figures_of(turns, peers),
+        "verified": True,
+        "failed": failed,
+        "events": rounds.total,
+        "seed": seed,
+    }
+
+
+def _pipeline(name: str, variant: str) -> BenchPipeline:
+    """Write the pipeline of a format."""
+    times = {"event_id": "event_id", "event_time": "viewed_at"}
+    source = {**FORMATS[name], **times, "watermark_delay": "2 minutes"}
+    keys = {"source": source}
+    return varied(PAGE_VIEWS, variant, keys=keys, topic=f"{TOPIC}-{name}")
+
+
+def _produce(
+    endpoints: Endpoints,
+    name: str,
+    *,
+    events: int,
+    seed: int,
+    say: Callable[[str], None],
+) -> Rounds:
+    say(f"format {name}")
+    (contract,) = load_pipeline(_pipeline(name, name).file).source.schemas
+    return produce_rounds(
+        endpoints,
+        events=events,
+        rounds=_ROUNDS,
+        seed=seed,
+        say=say,
+        topics=[f"{TOPIC}-{name}"],
+        contract=contract,
+    )
+
+
+def figures_of(
+    turns: Sequence[Mapping[str, Rates]], peers: Mapping[str, Rates]
+) -> dict[str, object]:
+    """Return the medians and the runs of each format, and the ratios.
+
+    A ratio to Avro is the median of those within each turn, and a ratio to a peer that
+    of JSON's median.
+    """
+    formats: dict[str, object] = {}
+    middles: dict[str, Rates] = {}
+    for name in turns[0]:
+        runs = [turn[name] for turn in turns]
+        middles[name] = Rates(
+            cold=median(one.cold for one in runs), warm=median(one.warm for one in runs)
+        )
+        pairs = [(turn[name], turn[AVRO]) for turn in turns]
+        formats[name] = {
+            **middles[name].figures(),
+            "runs": [one.figures() for one in runs],
+            "ratio": round(median(one.warm / avro.warm for one, avro in pairs), 2),
+            "cold_ratio": round(median(one.cold / avro.cold for one, avro in pairs), 2),
+        }
+    return {
+        "formats": formats,
+        "peers": {
+            name: {
+                **one.figures(),
+                "ratio": round(middles[JSON].warm / one.warm, 2),
+                "cold_ratio": round(middles[JSON].cold / one.cold, 2),
+            }
+            for name, one in peers.items()
+        },
+    }
