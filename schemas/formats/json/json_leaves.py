@@ -143,7 +143,7 @@ class Member:
             if field is not None and (field.carrier or field.unit == "days"):
                 kind = "alone"
             done += self._read_kind(kind, cursor, first)
-        return join(done) if done else cursor
+        return join(done) if done else cursor.none()
 
     def _read_kind(self, kind: str, cursor: Cursor, first: ByteArray) -> list[Cursor]:
         is_count = self.leaf is not None and bool(self.leaf.field.unit)

@@ -88,7 +88,7 @@ class ObjectMember(Member):
                 done.append(cursor.keep(is_closed))
             cursor = cursor.keep(following == COMMA)
         if not done:
-            return cursor.keep(np.zeros(cursor.rows.size, np.bool_))
+            return cursor.none()
         closed = join(done)
         return closed.moved(closed.at + 1)
 
@@ -117,7 +117,7 @@ class ObjectMember(Member):
             if has_head.all():
                 break
             cursor = cursor.keep(~has_head)
-        return join(done) if done else cursor.keep(np.zeros(cursor.rows.size, np.bool_))
+        return join(done) if done else cursor.none()
 
     def _first_head(self, cursor: Cursor) -> bytes | None:
         """Return the bytes before the first row's value, such as ``,"name":``."""

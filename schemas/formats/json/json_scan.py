@@ -189,6 +189,10 @@ class Cursor:
     at: I64Array
     quote: I64Array
 
+    def none(self) -> Cursor:
+        """Return a cursor of none of the rows."""
+        return self.keep(np.zeros(self.rows.size, np.bool_))
+
     @property
     def where(self) -> I64Array | slice:
         """The index of the rows in arrays that have all of them; see ``Scan.where``."""

@@ -80,6 +80,23 @@ def test_noise_is_refused_quietly() -> None:
     assert decoded.is_event.tolist() == [one is None for one in found]
 
 
+@pytest.mark.parametrize("path", FIELDS)
+@pytest.mark.parametrize("others", [0, 20])
+def test_a_field_without_a_value_is_refused(path: str, others: int) -> None:
+    """Whatever its type, and whether others have one or none does."""
+    contract = contract_of({path: FIELDS[path].replace(" not null", "")})
+    *outer, name = path.split(".")
+    begin = "".join(f'{{"{one}":' for one in outer) + f'{{"{name}":'
+    ends = (",", ',"b":1', "") if others else (',"b":1',)
+    broken = [f"{begin}{end}{'}' * (len(outer) + 1)}".encode() for end in ends]
+    good = f"{begin}null{'}' * (len(outer) + 1)}".encode()
+    payloads = [*broken * 20, *[good] * others]
+    decoded = JsonDecoder(contracts_of(contract), []).decode(
+        pa.array(payloads, pa.binary())
+    )
+    assert decoded.is_event.tolist() == [False] * 20 * len(broken) + [True] * others
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_each_damage_makes_a_dead_letter(damage: str) -> None:
     """Whatever becomes of unknown fields."""
