@@ -10,6 +10,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+import numpy as np
+
+from tallyweir.sinks.seen_ids.ordering import I64Array
+
 _MICROS_OF_MS = 1_000
 #: Delays above it are kept with three digits, so that memory is bounded.
 _EXACT_MS = 1_000
@@ -43,17 +47,22 @@ class DisorderMeter:
         """The events that were measured."""
         return self.lags.total()
 
-    def add(self, partition: int, micros: int) -> None:
-        """Note an event; the events of a partition come in the order of offsets."""
-        if micros > self.now + _FUTURE:
-            self.future += 1
-            return
-        known = min(micros, self.now)
-        newest = max(self.newest.get(partition, known), known)
-        self.newest[partition] = newest
-        lag = max(0, newest - micros)
-        self.longest = max(self.longest, lag)
-        self.lags[_rounded(-(-lag // _MICROS_OF_MS))] += 1
+    def add(self, partitions: I64Array, micros: I64Array) -> None:
+        """Note events; those of a partition come in the order of offsets."""
+        is_ahead = micros > self.now + _FUTURE
+        if is_ahead.any():
+            self.future += int(is_ahead.sum())
+            partitions, micros = partitions[~is_ahead], micros[~is_ahead]
+        for partition in np.unique(partitions).tolist():
+            own = micros[partitions == partition]
+            newest = np.maximum.accumulate(np.minimum(own, self.now))
+            newest = np.maximum(newest, self.newest.get(partition, newest[0]))
+            self.newest[partition] = int(newest[-1])
+            lags = np.maximum(newest - own, 0)
+            self.longest = max(self.longest, int(lags.max()))
+            found, counts = np.unique(_milliseconds(lags), return_counts=True)
+            for lag, count in zip(found.tolist(), counts.tolist(), strict=True):
+                self.lags[lag] += count
 
     @property
     def delay_for_all(self) -> timedelta:
@@ -80,9 +89,10 @@ def written_delay(delay: timedelta) -> timedelta:
     return timedelta(days=-(-milliseconds // _DAY_MS))
 
 
-def _rounded(milliseconds: int) -> int:
-    """Round up to three digits."""
-    unit = 1
-    while milliseconds > _EXACT_MS * unit:
-        unit *= 10
+def _milliseconds(lags: I64Array) -> I64Array:
+    """Return microseconds as milliseconds, rounded up to three digits."""
+    milliseconds = -(-lags // _MICROS_OF_MS)
+    unit = np.ones_like(milliseconds)
+    while (is_long := milliseconds > _EXACT_MS * unit).any():
+        unit[is_long] *= 10
     return -(-milliseconds // unit) * unit

@@ -86,7 +86,7 @@ class DocumentFields:
         """List the fields that become columns, in the order of the documents."""
         taken = {_REST}
         found: list[LookedField] = []
-        for path, node in _leaves(self.root, ()):
+        for path, node in self.leaves():
             if len(found) == COLUMNS_MAX:
                 self.is_full = True
                 break
@@ -102,6 +102,10 @@ class DocumentFields:
                 )
             )
         return found
+
+    def leaves(self) -> Iterator[tuple[tuple[str, ...], FieldNode]]:
+        """Yield the fields that become columns, if there is no bound on these."""
+        return _leaves(self.root, ())
 
     def _add_members(
         self, node: FieldNode, members: dict[str, Value], depth: int

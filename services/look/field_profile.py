@@ -9,6 +9,7 @@ precision`` if it gives back every digit.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -85,8 +86,11 @@ class NumberProfile:
             self.lowest = whole if is_first else min(self.lowest, whole)
             self.highest = whole if is_first else max(self.highest, whole)
         self.count += 1
-        if self.fits_double:
-            self.fits_double = _is_double(number.token)
+        self.check_doubles([number.token])
+
+    def check_doubles(self, tokens: Iterable[str]) -> None:
+        """Note whether a double gives back each digit of these numbers."""
+        self.fits_double = self.fits_double and all(map(_is_double, tokens))
 
     def infer(self, name: str) -> InferredType:
         """Choose a type."""
@@ -206,11 +210,9 @@ class FieldProfile:
     """All values of one field.
 
     Attributes:
-        nulls: Explicit nulls.
         example: The first value that is not null.
     """
 
-    nulls: int = 0
     objects: int = 0
     arrays: int = 0
     booleans: int = 0
@@ -231,7 +233,6 @@ class FieldProfile:
     def add(self, value: Value) -> None:
         """Note a value."""
         if value is None:
-            self.nulls += 1
             return
         if self.values == 0:
             self.example = value

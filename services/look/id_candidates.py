@@ -7,24 +7,28 @@ many fields are worth counting.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import pyarrow as pa
+
 from tallyweir.services.look.field_profile import is_id_name
-from tallyweir.services.look.identity_store import (
-    IdentityCounts,
-    IdentityStore,
-    hash_of,
-)
+from tallyweir.services.look.identity_store import IdentityCounts, IdentityStore
+from tallyweir.sinks.seen_ids.ordering import BoolArray, I64Array, U64Array
 
 KEY = "key"
 HEADER = "header:"
 SETTLED_AT = 1_000
+ID_CHARACTERS_MAX = 200
 _NOTED_MAX = 32
 _KEPT_MAX = 6
 #: Beyond this share of conflicts, a field is no ID.
 CONFLICTS_MAX = 0.001
 _HOPELESS = 0.01
+NotedColumn = tuple[BoolArray, pa.Array]
+"""Which of some records have a value, and the bytes of those values."""
+
 _BEST_NAMES = frozenset({"id", "event_id", "eventid", "message_id", "uuid", "ce_id"})
 _SURE, _LIKELY = 3, 2
 
@@ -60,6 +64,9 @@ class IdCandidate:
 class IdCandidates:
     """Notes the values of possible IDs.
 
+    Values are noted by the row that their record has in a batch, in any order.
+    ``flush`` ends the batch.
+
     Attributes:
         store: Counts them.
         numbers: The number of each possible ID in the store.
@@ -71,25 +78,90 @@ class IdCandidates:
     numbers: dict[str, int] = field(default_factory=dict)
     events: int = 0
     dropped: dict[str, IdCandidate] = field(default_factory=dict)
-    _is_settled: bool = False
+    is_settled: bool = False
+    _payloads: dict[int, bytes] = field(default_factory=dict)
+    _values: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    _columns: list[tuple[I64Array, U64Array, Mapping[str, NotedColumn]]] = field(
+        default_factory=list
+    )
 
-    def add(self, values: Sequence[tuple[str, bytes]], payload: bytes) -> None:
-        """Note the possible IDs of one record, and the hash of its payload."""
+    def add(
+        self, row: int, values: Sequence[tuple[str, bytes]], payload: bytes
+    ) -> None:
+        """Note the possible IDs of one record, and its payload."""
         self.events += 1
+        self._payloads[row] = payload
         for name, value in values:
             number = self.numbers.get(name)
             if number is None:
-                if self._is_settled or name in self.dropped:
+                if self.is_settled or name in self.dropped:
                     continue
                 if len(self.numbers) >= _NOTED_MAX:
                     continue
                 number = self.numbers[name] = len(self.numbers)
-            self.store.add(number, hash_of(value), payload)
-        if self.events == SETTLED_AT and not self._is_settled:
+            self._values.setdefault(number, {})[row] = value
+        if self.events == SETTLED_AT and not self.is_settled:
+            self.flush()
             self._settle()
+
+    def add_columns(
+        self, rows: I64Array, payloads: pa.Array, columns: Mapping[str, NotedColumn]
+    ) -> None:
+        """Note many records, after ``SETTLED_AT`` of them.
+
+        Args:
+            rows: The row of each record.
+            payloads: Their payloads.
+            columns: For each possible ID, which records have it, and their values.
+        """
+        self.events += rows.size
+        self._columns.append((rows, self.store.hash_payloads(payloads), columns))
+
+    def flush(self) -> None:
+        """Give the values of a batch to the store, in the order of its rows."""
+        alone = np.array(list(self._payloads), np.int64)
+        hashes = self.store.hash_payloads(
+            pa.array(list(self._payloads.values()), pa.binary())
+        )
+        places = dict(zip(self._payloads, range(alone.size), strict=True))
+        for name, number in self.numbers.items():
+            values = self._values.get(number, {})
+            chosen = np.array([places[row] for row in values], np.int64)
+            parts = [
+                (alone[chosen], hashes[chosen], pa.array(values.values(), pa.binary()))
+            ]
+            for rows, payloads, columns in self._columns:
+                if name in columns:
+                    has, column = columns[name]
+                    parts.append((rows[has], payloads[has], column))
+            self._store(number, parts)
+        self._payloads.clear()
+        self._values.clear()
+        self._columns.clear()
+
+    def _store(
+        self, number: int, parts: Sequence[tuple[I64Array, U64Array, pa.Array]]
+    ) -> None:
+        rows = np.concatenate([part[0] for part in parts])
+        if not rows.size:
+            return
+        order = np.argsort(rows)
+        payloads = np.concatenate([part[1] for part in parts])[order]
+        values = pa.concat_arrays([part[2] for part in parts])
+        if len(parts) > 1 and len(parts[0][0]):
+            values = values.take(pa.array(order))
+        self.store.add(number, values, payloads)
+
+    def give_up(self, names: Iterable[str]) -> None:
+        """Count some possible IDs no further, because their values cannot be IDs."""
+        self.flush()
+        for name in [one for one in names if one in self.numbers]:
+            self.dropped[name] = self._count(name, is_partly=True)
+            self.store.drop([self.numbers.pop(name)])
 
     def count(self) -> list[IdCandidate]:
         """Count all possible IDs, the best first."""
+        self.flush()
         found = [self._count(name) for name in self.numbers]
         return _ranked([*found, *self.dropped.values()])
 
@@ -103,14 +175,14 @@ class IdCandidates:
         )
 
     def _settle(self) -> None:
-        self._is_settled = True
-        ranked = _ranked([self._count(name, is_partly=True) for name in self.numbers])
+        self.is_settled = True
+        ranked = _ranked([self._count(name) for name in self.numbers])
         kept = [one for one in ranked if one.name == KEY or not _is_hopeless(one)]
-        for one in ranked:
-            if one not in kept[:_KEPT_MAX] and one.name != KEY:
-                self.dropped[one.name] = one
-        numbers = [self.numbers.pop(name) for name in self.dropped]
-        self.store.drop(numbers)
+        self.give_up(
+            one.name
+            for one in ranked
+            if one not in kept[:_KEPT_MAX] and one.name != KEY
+        )
 
 
 def name_score(name: str, topic: str = "") -> int:

@@ -47,8 +47,8 @@ def look_at(
     now_ms = time.time_ns() // 1_000_000
     with IdentityStore() as store:
         profile = TopicProfile(store, contracts, now_ms * 1_000)
-        for record in reader.read(facts, records, extent):
-            profile.add(record)
+        for batch in reader.read(facts, records, extent):
+            profile.add(batch)
         key = profile.ids.numbers.get(KEY)
         return LookReport(
             facts=facts,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+Headers = Sequence[tuple[str, object]] | None
+"""The headers of a record, as the client returns them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,52 @@ class LookedRecord:
     key: bytes | None
     value: bytes | None
     headers: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookedBatch:
+    """Records as columns; see ``LookedRecord``. Those of a partition are in order.
+
+    Attributes:
+        headers: All headers of each record.
+    """
+
+    partitions: Sequence[int]
+    offsets: Sequence[int]
+    timestamps_ms: Sequence[int | None]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    headers: Sequence[Headers]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @classmethod
+    def of(cls, records: Sequence[LookedRecord]) -> LookedBatch:
+        """Return records as columns."""
+        return cls(
+            partitions=[one.partition for one in records],
+            offsets=[one.offset for one in records],
+            timestamps_ms=[one.timestamp_ms for one in records],
+            keys=[one.key for one in records],
+            values=[one.value for one in records],
+            headers=[list(one.headers.items()) for one in records],
+        )
+
+    def record(self, row: int) -> LookedRecord:
+        """Return one of the records."""
+        return LookedRecord(
+            partition=self.partitions[row],
+            offset=self.offsets[row],
+            timestamp_ms=self.timestamps_ms[row],
+            key=self.keys[row],
+            value=self.values[row],
+            headers={
+                name: value
+                for name, value in self.headers[row] or ()
+                if isinstance(value, bytes)
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

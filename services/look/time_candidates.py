@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+import numpy as np
+
 from tallyweir.services.look.disorder import DisorderMeter
+from tallyweir.sinks.seen_ids.ordering import I64Array
 
 KAFKA_TIMESTAMP = "kafka_timestamp"
 _NOTED_MAX = 16
 #: By more disorder than this, a time is hardly that of the event.
 _DISORDER_MAX = timedelta(days=7)
 FEW = 0.001
+#: The least whole number that is taken for a moment of each unit.
+UNITS = {"s": 10**9, "ms": 10**12, "us": 10**15, "ns": 10**18}
+UNIT_WIDTH = 10
 _BEST_NAMES = ("event_time", "occurred_at", "timestamp", "time", "ts", "at")
 
 
@@ -38,9 +44,16 @@ class TimeCandidate:
     unit: str = ""
 
 
+NotedTimes = tuple[I64Array, I64Array, I64Array]
+"""Of some records, the rows in a batch, the partitions, and the microseconds."""
+
+
 @dataclass(slots=True)
 class TimeCandidates:
     """Notes the values of possible event times.
+
+    Values are noted by the row that their record has in a batch, in any order.
+    ``flush`` ends the batch.
 
     Attributes:
         now: The clock, in microseconds.
@@ -53,13 +66,16 @@ class TimeCandidates:
     meters: dict[str, tuple[DisorderMeter, str]] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
     events: int = 0
+    _values: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
+    _columns: dict[str, list[NotedTimes]] = field(default_factory=dict)
 
     def add(
-        self, partition: int, values: Sequence[tuple[str, int | None, str]]
+        self, row: int, partition: int, values: Sequence[tuple[str, int | None, str]]
     ) -> None:
         """Note one record.
 
         Args:
+            row: Of the record.
             partition: Of the record.
             values: Name, microseconds and unit of each possible time; None for a value
                 that is no time, which ends what its field could be.
@@ -69,23 +85,46 @@ class TimeCandidates:
             if name in self.failed:
                 continue
             if micros is None:
-                if self.meters.pop(name, None) is not None:
-                    self.failed.add(name)
+                self.fail(name)
                 continue
-            meter, known = self.meters.get(name, (None, unit))
-            if meter is None:
+            if name not in self.meters:
                 if len(self.meters) >= _NOTED_MAX:
                     continue
-                meter = DisorderMeter(now=self.now)
-                self.meters[name] = meter, unit
-            if known != unit:
-                del self.meters[name]
-                self.failed.add(name)
+                self.meters[name] = DisorderMeter(now=self.now), unit
+            if self.meters[name][1] != unit:
+                self.fail(name)
                 continue
-            meter.add(partition, micros)
+            self._values.setdefault(name, []).append((row, partition, micros))
+
+    def add_columns(self, events: int, columns: Mapping[str, NotedTimes]) -> None:
+        """Note the values of fields that have a meter, for so many records."""
+        self.events += events
+        for name, times in columns.items():
+            self._columns.setdefault(name, []).append(times)
+
+    def fail(self, name: str) -> None:
+        """Note that a field has values that are no times."""
+        if self.meters.pop(name, None) is not None:
+            self.failed.add(name)
+
+    def flush(self) -> None:
+        """Measure the values of a batch, in the order of its rows."""
+        for name, (meter, _) in self.meters.items():
+            parts = self._columns.get(name, [])
+            if name in self._values:
+                alone = np.array(self._values[name], np.int64)
+                parts = [*parts, (alone[:, 0], alone[:, 1], alone[:, 2])]
+            if not parts:
+                continue
+            rows, partitions, micros = map(np.concatenate, zip(*parts, strict=True))
+            order = np.argsort(rows)
+            meter.add(partitions[order], micros[order])
+        self._values.clear()
+        self._columns.clear()
 
     def measure(self) -> list[TimeCandidate]:
         """Return all possible event times, in the order of the documents."""
+        self.flush()
         return [
             TimeCandidate(
                 name=name,

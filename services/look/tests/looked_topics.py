@@ -10,6 +10,7 @@ from tallyweir.services.look.identity_store import IdentityStore
 from tallyweir.services.look.look import known_contracts
 from tallyweir.services.look.look_report import LookReport, Table
 from tallyweir.services.look.looked_record import (
+    LookedBatch,
     LookedRecord,
     ReadExtent,
     TopicFacts,
@@ -51,8 +52,7 @@ def profiled(found: Sequence[LookedRecord]) -> Iterator[TopicProfile]:
     """Note records."""
     with IdentityStore() as store:
         profile = TopicProfile(store, known_contracts(()), NOW_MS * 1_000)
-        for one in found:
-            profile.add(one)
+        profile.add(LookedBatch.of(found))
         yield profile
 
 

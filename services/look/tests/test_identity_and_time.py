@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import numpy as np
+
 from tallyweir.services.look.disorder import DisorderMeter, written_delay
 from tallyweir.services.look.id_candidates import SETTLED_AT
 from tallyweir.services.look.tests.looked_topics import (
@@ -97,12 +99,10 @@ def test_after_the_first_records_only_likely_ids_are_counted() -> None:
 def test_the_delay_loses_none_or_one_in_a_thousand() -> None:
     """By partition: the newest of one makes no event of another late."""
     meter = DisorderMeter(now=10**15)
-    for number in range(1, 1_999):
-        meter.add(0, number * 1_000_000)
-    meter.add(0, 1_000_000)
-    meter.add(0, 1_990_000_000)
-    meter.add(0, 1_990_000_000)
-    meter.add(1, 5_000_000)
+    seconds = [*range(1, 1_999), 1, 1_990, 1_990]
+    for part in (seconds[:700], seconds[700:]):
+        add_to(meter, 0, *(one * 1_000_000 for one in part))
+    add_to(meter, 1, 5_000_000)
     assert timedelta(seconds=1_997) == meter.delay_for_all
     assert timedelta(seconds=8) == meter.delay_losing(0.001)
     assert timedelta(hours=1) == written_delay(meter.delay_for_all)
@@ -111,10 +111,13 @@ def test_the_delay_loses_none_or_one_in_a_thousand() -> None:
 def test_a_clock_ahead_does_not_make_all_others_late() -> None:
     """The watermark does not pass the clock, and a far future is a dead letter."""
     meter = DisorderMeter(now=100)
-    meter.add(0, 100 + 3_600_000_000)
-    meter.add(0, 99)
-    meter.add(0, 10**15)
+    add_to(meter, 0, 100 + 3_600_000_000, 99, 10**15)
     assert (timedelta(milliseconds=1), 1) == (meter.delay_for_all, meter.future)
+
+
+def add_to(meter: DisorderMeter, partition: int, *micros: int) -> None:
+    """Note events of one partition."""
+    meter.add(np.full(len(micros), partition), np.array(micros))
 
 
 def test_the_time_of_the_event_is_a_field_that_all_have() -> None:
