@@ -166,6 +166,8 @@ def test_a_lost_answer_to_commit_counts_the_batch_once(
             driver.publish(plan, tally)
 
         assert "COMMIT_UNKNOWN" == raised.value.code
+        # The server may still be at it when the client hears that nothing comes.
+        assert proxy.await_cut(30.0)
         assert proxy.disarm()
         if side is CutSide.BEFORE:
             assert [(0,)] == query(home_dsn, _NUMBERS)
