@@ -27,6 +27,7 @@ from tallyweir.schemas.errors import (
     raise_faults,
 )
 from tallyweir.schemas.formats.format import Format
+from tallyweir.schemas.formats.json.framed_json import FramedJson
 from tallyweir.schemas.formats.json.json_fields import read_fields
 from tallyweir.schemas.formats.json.json_format import Json
 from tallyweir.schemas.formats.known_formats import FORMATS, format_of
@@ -37,6 +38,8 @@ CONTRACT_BYTES_MAX = 1_000_000
 _SHIPPED_SUFFIX = ".avsc"
 #: What messages call a contract that a pipeline file holds.
 _DECLARED_NAME = "fields"
+#: What a pipeline file names in place of a contract if a registry has it.
+REGISTRY = "registry"
 
 _FILE_STEM = re.compile(
     r"(?P<name>[A-Za-z_][A-Za-z0-9_-]*)(\.v(?P<version>[1-9]\d{0,5}))?"
@@ -74,6 +77,9 @@ class Contract:
         path: The file it came from; of fields that a pipeline names, its folder.
         format: How the payloads are written.
         tree: The types of the fields.
+        is_registered: Whether it comes from a schema registry. Then ``name`` is the
+            subject that the pipeline reads, and ``version`` is 0 for other schemas than
+            the pinned one.
     """
 
     name: str
@@ -84,10 +90,13 @@ class Contract:
     path: Path = field(compare=False)
     format: Format
     tree: Record = field(repr=False, compare=False)
+    is_registered: bool = False
 
     @property
     def reference(self) -> str:
         """How messages call it: ``flight_departure.v1``, or ``fields``."""
+        if not self.version:
+            return f"schema {self.schema_id} of the registry"
         if self.name == _DECLARED_NAME:
             return self.name
         return f"{self.name}.v{self.version}"
@@ -101,18 +110,25 @@ class DeclaredFields:
         fields: Type of each path, in the order of the columns.
         unknown: ``ignore``, ``refuse`` or ``rest``: what becomes of other fields.
         envelope: What is around each event, such as ``debezium``; empty for nothing.
+        framed: Whether a schema registry's id is in front of each document.
     """
 
     fields: Mapping[str, str]
     unknown: str
     envelope: str = ""
+    framed: bool = False
 
     @property
     def reference(self) -> str:
         """All of it as one text, which ``load_contract`` takes."""
-        written = {"fields": list(self.fields.items()), "unknown": self.unknown}
+        written: dict[str, object] = {
+            "fields": list(self.fields.items()),
+            "unknown": self.unknown,
+        }
         if self.envelope:
             written["envelope"] = self.envelope
+        if self.framed:
+            written["framed"] = True
         return json.dumps(written, separators=(",", ":"))
 
     @classmethod
@@ -126,6 +142,7 @@ class DeclaredFields:
                 fields=dict(written["fields"]),
                 unknown=written["unknown"],
                 envelope=written.get("envelope", ""),
+                framed=written.get("framed", False),
             )
         except (KeyError, TypeError, ValueError):
             return None
@@ -149,6 +166,13 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
     declared = DeclaredFields.of(reference)
     if declared is not None:
         return _declared_contract(declared, beside)
+    if reference == REGISTRY:
+        raise ContractError(
+            "CONTRACT_NOT_PINNED",
+            saw="The contract is in a schema registry.",
+            why="Its version is pinned when the pipeline first starts.",
+            fix="Start the pipeline first, and name its home database.",
+        )
     written_in, part = format_of(reference), ""
     if written_in is None:
         if reference not in _shipped_references():
@@ -275,7 +299,7 @@ def _declared_contract(declared: DeclaredFields, beside: Path | None) -> Contrac
         text=schema.text,
         fields=list_fields(schema.tree),
         path=beside or Path(),
-        format=Json(),
+        format=FramedJson() if declared.framed else Json(),
         tree=schema.tree,
     )
 

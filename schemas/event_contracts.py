@@ -21,9 +21,17 @@ from tallyweir.schemas.contract import (
     load_contract,
     versions_of,
 )
-from tallyweir.schemas.errors import ContractError, noting, raise_faults
+from tallyweir.schemas.errors import (
+    ContractError,
+    DecodeError,
+    ReasonCode,
+    noting,
+    raise_faults,
+)
 from tallyweir.schemas.formats.format import Format
+from tallyweir.schemas.registered_contract import Pin, find_writers, pinned_contract
 from tallyweir.schemas.schema_tree import RecordField, describe, item_of
+from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 if TYPE_CHECKING:
     from tallyweir.schemas.formats.decoded_columns import EventDecoder
@@ -37,10 +45,12 @@ class EventContract:
         contract: The contract by which the events are read.
         writers: The versions that may have written them, by schema id; ``contract``
             is one of them.
+        unreadable: Why other schema ids of its registry wrote none of them.
     """
 
     contract: Contract
     writers: Mapping[int, Contract]
+    unreadable: Mapping[int, str] = field(default_factory=dict, repr=False)
 
     @property
     def names(self) -> frozenset[str]:
@@ -78,6 +88,25 @@ class EventContracts:
         """The format of all contracts."""
         return self.each[0].contract.format
 
+    def diagnose(self, payload: bytes | None) -> DecodeError | None:
+        """Say why a payload is not an event, for its dead letter; None if it is one."""
+        error = self.format.diagnose(payload, self.writers)
+        if error is None or error.reason_code is not ReasonCode.UNKNOWN_SCHEMA:
+            return error
+        schema_id = self.format.schema_id(payload) or 0
+        for one in self.each:
+            if schema_id in one.unreadable:
+                detail = f"schema id {schema_id}: {one.unreadable[schema_id]}"
+                return DecodeError(ReasonCode.UNKNOWN_SCHEMA, detail)
+        return error
+
+    def wanted_schemas(self, unknown: frozenset[int]) -> frozenset[int]:
+        """Return those of some unknown schema ids that a registry may know."""
+        first = self.each[0]
+        if not first.contract.is_registered:
+            return frozenset()
+        return unknown - first.unreadable.keys()
+
     def decoder(self, wanted: Collection[str]) -> EventDecoder:
         """Compile the contracts to the decoder of whole batches.
 
@@ -87,24 +116,41 @@ class EventContracts:
         return self.format.decoder(self, wanted)
 
 
-def load_event_contract(reference: str, beside: Path | None = None) -> EventContract:
+def load_event_contract(
+    reference: str,
+    beside: Path | None = None,
+    registered: Sequence[RegisteredSchema] = (),
+) -> EventContract:
     """Load one contract that a pipeline names, and its versions.
 
+    Args:
+        reference: As in ``load_contract``, or ``Pin.reference``.
+        beside: As in ``load_contract``.
+        registered: The schemas that are kept of the registry.
+
     Raises:
-        ContractError: As ``load_contract`` and ``versions_of`` do.
+        ContractError: As ``load_contract``, ``versions_of`` and ``pinned_contract`` do.
     """
+    pin = Pin.of(reference)
+    if pin is not None:
+        reader = pinned_contract(pin, beside, registered)
+        writers, unreadable = find_writers(reader, registered)
+        return EventContract(contract=reader, writers=writers, unreadable=unreadable)
     contract = load_contract(reference, beside)
     return EventContract(contract=contract, writers=versions_of(contract))
 
 
 def load_event_contracts(
-    references: Sequence[str], beside: Path | None = None
+    references: Sequence[str],
+    beside: Path | None = None,
+    registered: Sequence[RegisteredSchema] = (),
 ) -> EventContracts:
     """Load all contracts that a pipeline names.
 
     Args:
         references: The references, in the order in which the pipeline lists them.
         beside: As in ``load_contract``.
+        registered: As in ``load_event_contract``.
 
     Raises:
         ContractError: Some contracts cannot be used, or not together.
@@ -113,7 +159,7 @@ def load_event_contracts(
     faults: list[ContractError] = []
     for reference in references:
         with noting(faults):
-            found.append(load_event_contract(reference, beside))
+            found.append(load_event_contract(reference, beside, registered))
     raise_faults(faults)
     return EventContracts(tuple(found))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tallyweir.schemas.codec import diagnose
 from tallyweir.schemas.contract import Contract, contracts_beside
 from tallyweir.schemas.event_contracts import EventContracts
 from tallyweir.schemas.formats.format import BegunEvent
@@ -66,7 +65,7 @@ def report_payload(payload: bytes | None, contracts: EventContracts) -> PayloadR
         payload: A Kafka value; None is a tombstone.
         contracts: The pipeline's contracts.
     """
-    error = diagnose(payload, contracts.writers)
+    error = contracts.diagnose(payload)
     writer = _find_writer(payload, contracts)
     begun = BegunEvent(fields=(), failed_at=None)
     if writer is not None and payload is not None:
@@ -129,6 +128,7 @@ def _find_writer(payload: bytes | None, contracts: EventContracts) -> Contract |
         (
             contract
             for one in contracts.each
+            if not one.contract.is_registered
             for contract in contracts_beside(one.contract)
             if contract.schema_id == schema_id
         ),

@@ -31,7 +31,9 @@ def describe_version(pipeline_file: Path) -> dict[str, Any]:
     from tallyweir.spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
     with explaining_lost_jvm():
-        files = read_pipeline_files(pipeline, pipeline_file)
+        files = read_pipeline_files(
+            pipeline, pipeline_file, settings.home_dsn, newest=True
+        )
         prepared = prepare_pipeline(settings, files)
     described = describe_layout(prepared.layout)
     return {

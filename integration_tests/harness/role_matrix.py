@@ -83,6 +83,7 @@ HOME_MATRIX: dict[str, dict[str, str]] = {
     "redrive": {"select": "VM"},
     "sample": _KEPT | _updates("P", "sequence", "redacted", "rows"),
     "driver_log": {"select": "PM", "insert": "P", "delete": "P"},
+    "registered_schema": {"select": "PVMA", "insert": "P"},
     "receipt": {
         "select": "PVMA",
         "insert": "M",

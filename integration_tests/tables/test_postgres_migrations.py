@@ -70,6 +70,7 @@ _ALL = [
     ("0042_accepted_losses",),
     ("0043_exact_values",),
     ("0044_row_digests",),
+    ("0045_registered_schemas",),
 ]
 
 

@@ -55,6 +55,8 @@ class DecodedEvents:
             name, by the field's path; at most some tens of them.
         skipped: What the payloads are that are no events and yet no mistakes, by
             their rows.
+        unknown_ids: The schema ids of payloads that no known writer wrote; at most some
+            thousands of them.
     """
 
     columns: Mapping[str, pa.Array]
@@ -62,6 +64,7 @@ class DecodedEvents:
     canonical: pa.Array | None = None
     unnamed: Mapping[str, int] = field(default_factory=dict)
     skipped: Mapping[int, str] = field(default_factory=dict)
+    unknown_ids: frozenset[int] = frozenset()
 
 
 class EventDecoder(Protocol):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tallyweir.schemas.errors import DecodeError
 from tallyweir.schemas.schema_tree import Record
+from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 if TYPE_CHECKING:
     from tallyweir.schemas.contract import Contract
@@ -90,6 +91,7 @@ class Format(ABC):
         media_type: The media type of a request's body with one value, without a schema
             id.
         damages: The faults that ``emit --poison`` can put into payloads, by name.
+        registry_kind: What a schema registry calls the format; None if it has none.
     """
 
     suffix: ClassVar[str]
@@ -97,6 +99,7 @@ class Format(ABC):
     names_writers: ClassVar[bool]
     media_type: ClassVar[str]
     damages: ClassVar[Mapping[str, Damage]]
+    registry_kind: ClassVar[str | None] = None
 
     @abstractmethod
     def read_schema(self, content: bytes, path: Path, part: str = "") -> Schema:
@@ -112,6 +115,14 @@ class Format(ABC):
             ContractError: It is not a schema, or a payload of it could kill a decoder;
                 the error has all problems of the file.
         """
+
+    def read_registered(self, schema: RegisteredSchema) -> Schema:
+        """Read a schema of a registry, whose kind is ``registry_kind``.
+
+        Raises:
+            ContractError: As ``read_schema`` does.
+        """
+        raise NotImplementedError(schema.kind)
 
     @abstractmethod
     def find_incompatibilities(self, reader: Record, writer: Record) -> list[str]:

@@ -14,6 +14,10 @@ from tallyweir.schemas.formats.protobuf.protobuf_format import (
 
 _EACH: tuple[Format, ...] = (Avro(), Protobuf(), CompiledProtobuf())
 FORMATS: dict[str, Format] = {one.suffix: one for one in _EACH}
+#: The formats whose schemas a registry keeps, by the registry's names of them.
+REGISTRY_FORMATS: dict[str, Format] = {
+    one.registry_kind: one for one in FORMATS.values() if one.registry_kind is not None
+}
 
 
 def format_of(name: str) -> Format | None:

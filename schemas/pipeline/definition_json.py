@@ -16,7 +16,7 @@ from enum import StrEnum
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from tallyweir.schemas.contract import DeclaredFields
+from tallyweir.schemas.contract import REGISTRY, DeclaredFields
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.events.monitoring import Reported
 from tallyweir.schemas.pipeline.events.source import (
@@ -145,7 +145,7 @@ def _declared(schema: str | list[str]) -> dict[str, Any]:
     if declared is None:
         return {}
     return {
-        "schema": None,
+        "schema": REGISTRY if declared.framed else None,
         "format": JSON,
         "fields": list(declared.fields.items()),
         "unknown": declared.unknown,

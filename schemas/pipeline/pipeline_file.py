@@ -15,7 +15,7 @@ from pathlib import Path as FilePath
 from types import ModuleType
 from typing import ParamSpec, TypeVar
 
-from tallyweir.schemas.contract import load_contract
+from tallyweir.schemas.contract import REGISTRY, load_contract
 from tallyweir.schemas.errors import ContractError
 from tallyweir.schemas.event_contracts import EventContracts, load_event_contract
 from tallyweir.schemas.pipeline.checks.problems import Path, StandIn
@@ -74,6 +74,8 @@ def _load_yaml(path: FilePath) -> Pipeline:
         schema, at = enrichment.schema, ("enrich", index)
         if enrichment.table or schema is None or isinstance(schema, StandIn):
             continue
+        if schema == REGISTRY:
+            continue
         looked_up = _attempt(
             report, (*at, "schema"), load_contract, schema, path.parent
         )
@@ -87,8 +89,13 @@ def _load_yaml(path: FilePath) -> Pipeline:
 def _read_event_contracts(
     source: Source, path: FilePath, report: Report
 ) -> EventContracts | None:
-    """Read the contracts one by one, so that each mistake has its own line."""
+    """Read the contracts one by one, so that each mistake has its own line.
+
+    A registry's contract has no columns before it is pinned (``check_columns``).
+    """
     if not source.schemas or isinstance(source.schema, StandIn):
+        return None
+    if REGISTRY in source.schemas:
         return None
     at: Path = ("source", "fields" if source.fields else "schema")
     found = [

@@ -335,7 +335,7 @@ def _content(
             key=held.key,
             payload=held.payload,
             headers=None if record is None else record.headers,
-            schemas=source.schemas,
+            source=source,
             beside=beside,
         ),
     }

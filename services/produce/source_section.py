@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from tallyweir.schemas.contract import DeclaredFields
+from tallyweir.schemas.contract import REGISTRY, DeclaredFields
 from tallyweir.schemas.errors import ContractError
 from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
@@ -69,9 +69,20 @@ class SourceSection:
         """Return the wanted contract; None stands for the only one.
 
         Raises:
-            ConfigurationError: ``SCHEMA_NOT_CHOSEN``, in the same cases.
+            ConfigurationError: ``SCHEMA_NOT_CHOSEN``, in the same cases;
+                ``SCHEMA_IN_REGISTRY``.
         """
-        return _choose("SCHEMA_NOT_CHOSEN", "schema", self.schemas, wanted)
+        chosen = _choose("SCHEMA_NOT_CHOSEN", "schema", self.schemas, wanted)
+        declared = DeclaredFields.of(chosen)
+        if chosen == REGISTRY or (declared is not None and declared.framed):
+            raise ConfigurationError(
+                "SCHEMA_IN_REGISTRY",
+                saw="The values of the topic begin with ids of a schema registry.",
+                why="Other consumers ask the registry for the id, which it gives to "
+                "producers that register their schema.",
+                fix="Send by a producer with the registry's serialiser.",
+            )
+        return chosen
 
 
 def _choose(code: str, key: str, known: tuple[str, ...], wanted: str | None) -> str:
@@ -122,6 +133,7 @@ def _schemas(path: Path, source: dict[str, object]) -> tuple[str, ...]:
         fields=named,
         unknown=unknown,
         envelope="" if envelope is None else _text(path, source, "envelope", envelope),
+        framed=source.get("schema") == REGISTRY,
     )
     return (declared.reference,)
 

@@ -65,6 +65,7 @@ def format_vote(vote: Vote) -> str:
             "buckets": sorted(vote.buckets.items()),
             "measures": measures_json(vote.measures),
             "samples": samples_json(vote.samples),
+            "wanted_schemas": sorted(vote.wanted_schemas),
         }
     )
 
@@ -135,6 +136,7 @@ def parse_vote(text: str) -> Vote:
         buckets=dict(value["buckets"]),
         measures=parse_measures(value["measures"]),
         samples=parse_samples(value["samples"]),
+        wanted_schemas=frozenset(value["wanted_schemas"]),
     )
 
 

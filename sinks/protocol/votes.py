@@ -157,6 +157,8 @@ class Vote:
     measures: Measures = NOTHING_MEASURED
     #: Those of the rows that it staged that people may look at.
     samples: Samples = NOTHING_SAMPLED
+    #: Ids of schemas that it must know first; then it has staged and counted nothing.
+    wanted_schemas: frozenset[int] = frozenset()
 
     @property
     def ids(self) -> int:

@@ -42,7 +42,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     from tallyweir.spark_jobs.batches.prepared_pipeline import read_pipeline_files  # noqa: PLC0415
     from tallyweir.spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
-    files = read_pipeline_files(pipeline, arguments.pipeline)
+    files = read_pipeline_files(pipeline, arguments.pipeline, settings.home_dsn)
     source: BoundedInput = (
         open_files(files, arguments.input)
         if arguments.input

@@ -35,6 +35,11 @@ from tallyweir.spark_jobs.frame.lookups import Lookups, Reader, lookup_readers
 from tallyweir.spark_jobs.frame.predictor import Model, Predictor, read_model
 from tallyweir.spark_jobs.frame.python_time import PythonTime
 from tallyweir.spark_jobs.frame.typed_expressions import check_computed, check_types
+from tallyweir.spark_jobs.registry.known_schemas import (
+    KnownSchemas,
+    pin_contracts,
+    reads_registry,
+)
 from tallyweir.spark_jobs.source.kafka_source import empty_batch, group_prefix
 from tallyweir.spark_jobs.source.record_reader import RecordReader
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
@@ -66,6 +71,8 @@ class PreparedPipeline:
     sampling: Sampling | None
     #: Columns that the transform adds.
     added: tuple[str, ...]
+    #: What is known of the schema registry; None if files have the contracts.
+    known_schemas: KnownSchemas | None
 
     @property
     def name(self) -> str:
@@ -171,6 +178,7 @@ class PreparedPipeline:
                 python_time=self._python_time(),
                 redaction=self.redaction,
                 sampling=self.sampling,
+                known_schemas=self.known_schemas,
             )
 
     def _python_time(self) -> PythonTime | None:
@@ -222,12 +230,15 @@ class PipelineFiles:
         path: Its own file.
         contracts: Contracts of its events.
         models: One model for each prediction.
+        known_schemas: What is known of the schema registry that has its contract; None
+            if files have it.
     """
 
     pipeline: Pipeline
     path: Path
     contracts: EventContracts
     models: Sequence[Model]
+    known_schemas: KnownSchemas | None = None
 
     @property
     def text(self) -> str | None:
@@ -237,18 +248,39 @@ class PipelineFiles:
         return self.path.read_text("utf-8")
 
 
-def read_pipeline_files(pipeline: Pipeline, path: Path) -> PipelineFiles:
-    """Read the files that a pipeline names; this needs no server.
+def read_pipeline_files(
+    pipeline: Pipeline, path: Path, home_dsn: str, *, newest: bool = False
+) -> PipelineFiles:
+    """Read the files that a pipeline names.
+
+    This needs no server, unless the contract is in a schema registry.
+
+    Args:
+        pipeline: The pipeline.
+        path: Its own file.
+        home_dsn: The home database.
+        newest: As in ``pin_contracts``.
 
     Raises:
         ContractError: A contract cannot be used.
-        ConfigurationError: A model cannot be used.
+        ConfigurationError: A model cannot be used, or as ``pin_contracts``.
+        RetryableError: As ``pin_contracts``.
     """
+    models = [read_model(prediction, path) for prediction in pipeline.predict]
+    known_schemas = None
+    if reads_registry(pipeline):
+        pipeline, known_schemas = pin_contracts(pipeline, path, home_dsn, newest=newest)
+    contracts = (
+        load_event_contracts(pipeline.source.schemas, path)
+        if known_schemas is None
+        else known_schemas.contracts
+    )
     return PipelineFiles(
         pipeline=pipeline,
         path=path,
-        contracts=load_event_contracts(pipeline.source.schemas, path),
-        models=[read_model(prediction, path) for prediction in pipeline.predict],
+        contracts=contracts,
+        models=models,
+        known_schemas=known_schemas,
     )
 
 
@@ -306,6 +338,7 @@ def prepare_pipeline(
         redaction=redaction,
         sampling=sampling_of(pipeline, files.contracts, redaction, added),
         added=added,
+        known_schemas=files.known_schemas,
     )
 
 

@@ -36,6 +36,7 @@ from tallyweir.spark_jobs.frame.lookups import Lookups
 from tallyweir.spark_jobs.frame.python_time import PythonTime
 from tallyweir.spark_jobs.keyed.joined_events import as_stateful
 from tallyweir.spark_jobs.keyed.key_task import KeyTask
+from tallyweir.spark_jobs.registry.known_schemas import KnownSchemas
 from tallyweir.spark_jobs.source.event_columns import EVENT_ID, OFFSET, PLACE
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.tables.layout_builder import read_columns
@@ -80,6 +81,8 @@ class StageJobs:
     redaction: Redaction
     #: Samples of the rows that are kept for people; None for none.
     sampling: Sampling | None
+    #: What is known of the schema registry; None if files have the contracts.
+    known_schemas: KnownSchemas | None = None
 
     @property
     def versions(self) -> dict[str, str]:
@@ -134,13 +137,16 @@ class StageJobs:
             on_read: Called each time that all records have been read.
 
         Raises:
-            RetryableError: ``STAGING_UNSETTLED``.
+            RetryableError: ``STAGING_UNSETTLED``, or as ``KnownSchemas.resolve``.
             TallyweirError: The error that a task has returned instead of a vote.
         """
         claim_round = self.begin_claims(plan)
+        if self.known_schemas is not None:
+            self.known_schemas.forget_absent()
         for _ in range(_STAGINGS_MAX):
-            task = self.task(plan, rejected, claim_round)
-            staged = self._stage_once(records, plan, task, on_read)
+            staged, claim_round = self._stage_known(
+                records, plan, rejected, claim_round, on_read
+            )
             seen = (
                 tally for vote in staged.votes for tally in vote.partitions.values()
             )
@@ -161,6 +167,29 @@ class StageJobs:
             fix="Nothing to do if it passes; otherwise make the pipeline's own "
             "Python return the same rows at each run.",
         )
+
+    def _stage_known(
+        self,
+        records: Callable[[], DataFrame],
+        plan: BatchPlan,
+        rejected: Sequence[Rejection],
+        claim_round: int,
+        on_read: Callable[[], None],
+    ) -> tuple[StagedBatch, int]:
+        """Stage the batch until every schema that it names has been asked for.
+
+        Returns:
+            The staged batch, and the round of claims that it belongs to.
+        """
+        while True:
+            task = self.task(plan, rejected, claim_round)
+            staged = self._stage_once(records, plan, task, on_read)
+            wanted = {one for vote in staged.votes for one in vote.wanted_schemas}
+            if not wanted:
+                return staged, claim_round
+            assert self.known_schemas is not None, "only a registry's ids are wanted"
+            self.known_schemas.resolve(wanted)
+            claim_round = self.begin_claims(plan)
 
     def _stage_once(
         self,
@@ -224,8 +253,15 @@ class StageJobs:
         """
         if self.as_read is not None and plan.run is None:
             return counted(raw)
-        built = self.recipe.build(counted(raw), self.lookups.copies, self.places)
-        return self.recipe.for_tasks(built, read_columns(self.layout))
+        recipe = self._recipe_now()
+        built = recipe.build(counted(raw), self.lookups.copies, self.places)
+        return recipe.for_tasks(built, read_columns(self.layout))
+
+    def _recipe_now(self) -> EventFrameRecipe:
+        """Return the recipe with all writers that the registry has told so far."""
+        if self.known_schemas is None:
+            return self.recipe
+        return replace(self.recipe, contracts=self.known_schemas.contracts)
 
     def stage_keys(self, plan: BatchPlan, tally: BatchTally) -> StagedKeys:
         """Run phase 2b: one task for each share of the keys."""
@@ -308,7 +344,7 @@ class StageJobs:
         return StageTask(
             layout=self.layout,
             rules=Rules(
-                contracts=self.recipe.contracts,
+                contracts=self._recipe_now().contracts,
                 earliest_event_time_us=earliest_us,
                 latest_event_time_us=latest_us,
                 rejected={},

@@ -77,6 +77,7 @@ _PATIENT = frozenset(
         "PAUSED",
         "POSTGRES_CONNECTIONS",
         "POSTGRES_UNREACHABLE",
+        "REGISTRY_UNAVAILABLE",
         "TABLE_LOCKED",
     }
 )
@@ -161,13 +162,15 @@ class Driver:
 
     def _prepare(self) -> _Prepared:
         """Check all servers and files before the first claim."""
-        files = read_pipeline_files(self._pipeline, self._pipeline_file)
         admin = KafkaAdmin(
             self._settings.kafka_bootstrap,
             *self._pipeline.source.topics,
             timeout_s=DRIVER_TIMEOUT_S,
         )
         try:
+            files = read_pipeline_files(
+                self._pipeline, self._pipeline_file, self._settings.home_dsn
+            )
             admin.read_positions()
             migrate(self._settings.home_dsn)
             pipeline = prepare_pipeline(self._settings, files)
@@ -181,6 +184,8 @@ class Driver:
             raise ConfigurationError(
                 error.code, saw=error.saw, why=error.why, fix=error.fix
             ) from error
+        if pipeline.known_schemas is not None:
+            pipeline.known_schemas.compare()
         return _Prepared(pipeline=pipeline, admin=admin, scaler=scaler)
 
     def _claim_and_run(self, prepared: _Prepared) -> None:
@@ -190,8 +195,10 @@ class Driver:
         meantime. Otherwise two drivers would take the pipeline from each other without
         end.
         """
-        # Check Kafka first; otherwise every retry during an outage claims an epoch.
+        # Check both first; otherwise every retry during an outage claims an epoch.
         prepared.admin.read_topic_ids()
+        if prepared.pipeline.known_schemas is not None:
+            prepared.pipeline.known_schemas.resolve_awaited()
         with closing(prepared.pipeline.open_home()) as home:
             self._claims.check_not_superseded(home)
             if self._once:

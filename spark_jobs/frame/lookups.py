@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from tallyweir.schemas.codec import diagnose
 from tallyweir.schemas.event_contracts import load_event_contracts
 from tallyweir.schemas.pipeline.checks.durations import in_microseconds
 from tallyweir.schemas.pipeline.checks.problems import raise_if_any
@@ -25,6 +24,7 @@ from tallyweir.schemas.pipeline.events.enrichment import (
     Enrichment,
     names_in_ledger,
 )
+from tallyweir.schemas.registered_contract import Pin
 from tallyweir.sinks.kafka_admin import DRIVER_TIMEOUT_S, KafkaAdmin
 from tallyweir.sinks.postgres.tables.lookup_table import (
     LOOKUP_BYTES_MAX,
@@ -49,6 +49,7 @@ from tallyweir.spark_jobs.frame.lookup_rows import (
     copied_columns,
     key_column,
 )
+from tallyweir.spark_jobs.registry.known_schemas import KnownSchemas, open_client
 from tallyweir.spark_jobs.source.event_columns import KEY, OFFSET, VALUE
 from tallyweir.spark_jobs.source.kafka_source import committed_records, offsets_json
 
@@ -139,8 +140,7 @@ def lookup_readers(
 
     def reader(enrichment: Enrichment) -> Reader:
         if enrichment.topic is not None:
-            bootstrap = settings.kafka_bootstrap
-            return LookupTopic(spark, bootstrap, enrichment, pipeline_file).read
+            return LookupTopic(spark, settings, enrichment, pipeline_file).read
         return _table_reader(settings, enrichment)
 
     return [reader(one) for one in enrichments]
@@ -170,7 +170,7 @@ class LookupTopic:
 
     Args:
         spark: The session that reads it.
-        bootstrap: Kafka's address.
+        settings: The addresses of Kafka and of the home database.
         enrichment: The enrichment, which names the topic and its fields.
         pipeline_file: The pipeline file; the path of the contract starts at its folder.
 
@@ -182,20 +182,28 @@ class LookupTopic:
     def __init__(
         self,
         spark: SparkSession,
-        bootstrap: str,
+        settings: DriverSettings,
         enrichment: Enrichment,
         pipeline_file: Path,
     ) -> None:
         assert enrichment.topic is not None
         assert enrichment.schema is not None
         self._spark = spark
-        self._bootstrap = bootstrap
+        self._bootstrap = settings.kafka_bootstrap
         self._enrichment = enrichment
         self._topic = enrichment.topic
         self._admin = KafkaAdmin(
-            bootstrap, enrichment.topic, timeout_s=DRIVER_TIMEOUT_S
+            self._bootstrap, enrichment.topic, timeout_s=DRIVER_TIMEOUT_S
         )
-        self._contracts = load_event_contracts([enrichment.schema], pipeline_file)
+        pin = Pin.of(enrichment.schema)
+        self._known_schemas: KnownSchemas | None = None
+        if pin is None:
+            self._contracts = load_event_contracts([enrichment.schema], pipeline_file)
+        else:
+            self._known_schemas = KnownSchemas(
+                pin, settings.home_dsn, pipeline_file, open_client
+            )
+            self._contracts = self._known_schemas.contracts
         raise_if_any(
             "Enrichment", find_lookup_problems(enrichment, self._contracts.fields)
         )
@@ -210,13 +218,14 @@ class LookupTopic:
         Raises:
             ConfigurationError: ``TOPIC_MISSING``, ``LOOKUP_TOO_LARGE``, or
                 ``LOOKUP_UNREADABLE``: a key's newest record does not decode.
-            RetryableError: ``KAFKA_UNREACHABLE`` or ``LOOKUP_READ_FAILED``.
+            RetryableError: ``KAFKA_UNREACHABLE``, ``LOOKUP_READ_FAILED``, or as
+                ``KnownSchemas.resolve``.
         """
         positions = self._admin.read_positions()
         try:
             newest = self._newest(positions).persist()
             try:
-                rows = self._collect(newest)
+                rows = self._collect_known(newest)
             finally:
                 newest.unpersist()
         except SPARK_FAILURES as error:
@@ -257,6 +266,22 @@ class LookupTopic:
             "key", "newest.partition", "newest.record.offset", "newest.record.value"
         ).where(F.col("value").isNotNull())
 
+    def _collect_known(self, newest: DataFrame) -> pa.Table:
+        """Collect the rows once every schema that they name has been asked for."""
+        known = self._known_schemas
+        if known is None:
+            return self._collect(newest)
+        known.forget_absent()
+        while True:
+            self._contracts = known.contracts
+            rows = self._collect(newest)
+            values = rows.column(VALUE).combine_chunks()
+            unknown = self._contracts.decoder(()).decode(values).unknown_ids
+            wanted = self._contracts.wanted_schemas(unknown)
+            if not wanted:
+                return rows
+            known.resolve(wanted)
+
     def _collect(self, newest: DataFrame) -> pa.Table:
         size = newest.agg(
             F.count("value").alias("rows"),
@@ -292,7 +317,7 @@ class LookupTopic:
             partition, offset, value = (
                 rows.column(name)[row].as_py() for name in (_PARTITION, OFFSET, VALUE)
             )
-            error = diagnose(value, self._contracts.writers)
+            error = self._contracts.diagnose(value)
             seen = "it has no key" if error is None else error.detail
             raise ConfigurationError(
                 "LOOKUP_UNREADABLE",

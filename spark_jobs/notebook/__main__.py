@@ -34,7 +34,7 @@ def _capture(arguments: argparse.Namespace) -> int:
     from tallyweir.spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
     from tallyweir.spark_jobs.notebook.capture import SliceCapture  # noqa: PLC0415
 
-    files = read_pipeline_files(pipeline, arguments.pipeline)
+    files = read_pipeline_files(pipeline, arguments.pipeline, settings.home_dsn)
     capture = SliceCapture(settings=settings, files=files, directory=arguments.output)
     with explaining_lost_jvm():
         if arguments.input:

@@ -101,7 +101,8 @@ def judge_events(jobs: StageJobs, plan: BatchPlan, raw: DataFrame) -> JudgedEven
     # Give the task only the columns that it reads, so that it judges as in a driver.
     read = recipe.for_tasks(built, read_columns(jobs.layout)).columns
     task = jobs.task(plan, (), jobs.begin_claims(plan))
-    table, is_event = task.decode(rows.select(read))
+    table, found = task.decode(rows.select(read))
+    is_event = found.is_event
     worker = TaskWorker(None if jobs.claims is None else jobs.claims.holder)
     try:
         case = task.case(table, is_event, task.rules, worker)

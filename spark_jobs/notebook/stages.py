@@ -77,7 +77,9 @@ class Stages:
         self.captured = captured
         path = captured.pipeline_file
         self.pipeline, self._given = read_pipeline(path)
-        files = read_pipeline_files(self.pipeline, path)
+        files = read_pipeline_files(self.pipeline, path, self._given.home_dsn)
+        if files.known_schemas is not None:
+            files.known_schemas.replay(())
         readers = [captured.lookup_reader(one) for one in self.pipeline.enrich]
         self._opened = ExitStack()
         try:

@@ -47,7 +47,7 @@ def _compute(path: Path, since: str | None) -> ReplayReceipt:
     from tallyweir.spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
     from tallyweir.spark_jobs.replay.replay import Replay  # noqa: PLC0415
 
-    files = read_pipeline_files(pipeline, path)
+    files = read_pipeline_files(pipeline, path, settings.home_dsn)
     with explaining_lost_jvm():
         return Replay(settings=settings, files=files, since=since, tell=_tell).run()
 

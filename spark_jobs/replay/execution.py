@@ -378,6 +378,13 @@ class Execution:
             for place, offset, kind, detail in aside
             if kind == "roomless"
         ]
+        known_schemas = self.prepared.known_schemas
+        if known_schemas is not None:
+            headers = {detail for _, _, kind, detail in aside if kind == "unknown"}
+            # Behind the magic byte is the id.
+            known_schemas.replay(
+                [int.from_bytes(bytes.fromhex(header)[1:]) for header in headers]
+            )
         self.refused += len(refused)
         self.roomless += len(roomless)
         return lost, [*refused, *roomless]

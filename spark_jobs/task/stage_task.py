@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StringType, StructField, StructType
 
+from tallyweir.schemas.formats.decoded_columns import DecodedEvents
 from tallyweir.schemas.pipeline.events.monitoring import Reported
 from tallyweir.sinks.postgres.ledger.stored_state import read_fingerprint_key
 from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
@@ -134,7 +135,7 @@ class StageTask:
             read.rows_out = sum(batch.num_rows for batch in received)
             read.bytes = sum(batch.nbytes for batch in received)
         if not received:
-            return Vote(attempt=attempt, partitions={}, staged={}, outputs={})
+            return _empty_vote(attempt)
         arrived = np.concatenate(
             [np.asarray(batch.column(named.PLACE)) for batch in received]
         )
@@ -143,11 +144,10 @@ class StageTask:
         received.clear()
         if self.is_transformed:
             check_positions_differ(table)
-        with clock.spent_on("decode") as decode:
-            table, is_event = self.decode(table)
-            decode.rows_in = table.num_rows
-            decode.rows_out = int(np.count_nonzero(is_event))
-        rules = self.rules
+        table, decoded = self._decode_measured(table, clock)
+        rules, is_event = self.rules, decoded.is_event
+        if wanted := rules.contracts.wanted_schemas(decoded.unknown_ids):
+            return _empty_vote(attempt, wanted)
         while True:
             case = self._decide(table, is_event, rules, worker, clock)
             events, runs = case.events, case.new_ids()
@@ -197,8 +197,17 @@ class StageTask:
         own = figures_of(events, self.reported)
         return Measures(hot_keys=found, ages=ages) + own
 
-    def decode(self, table: pa.Table) -> tuple[pa.Table, BoolArray]:
-        """Add the events' fields; tell which rows are events of a contract."""
+    def _decode_measured(
+        self, table: pa.Table, clock: StepClock
+    ) -> tuple[pa.Table, DecodedEvents]:
+        with clock.spent_on("decode") as decode:
+            table, decoded = self.decode(table)
+            decode.rows_in = table.num_rows
+            decode.rows_out = int(np.count_nonzero(decoded.is_event))
+        return table, decoded
+
+    def decode(self, table: pa.Table) -> tuple[pa.Table, DecodedEvents]:
+        """Add the events' fields; tell what else the decoder found."""
         decoder = self.rules.contracts.decoder(self.decoded_fields)
         decoded = decoder.decode(table.column(named.VALUE).chunk(0))
         for name, column in decoded.columns.items():
@@ -214,7 +223,7 @@ class StageTask:
         if named.EVENT_ID not in table.column_names:
             ids = position_ids(table, self.places)
             table = table.append_column(named.EVENT_ID, ids)
-        return table, decoded.is_event
+        return table, decoded
 
     def _decide(
         self,
@@ -326,6 +335,12 @@ class StageTask:
                 event_time_max_us=int(times.max()) if times.size else None,
             )
         return tallies
+
+
+def _empty_vote(attempt: Attempt, wanted: frozenset[int] = frozenset()) -> Vote:
+    return Vote(
+        attempt=attempt, partitions={}, staged={}, outputs={}, wanted_schemas=wanted
+    )
 
 
 def check_positions_differ(table: pa.Table) -> None:

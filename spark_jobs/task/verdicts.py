@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tallyweir.schemas.codec import diagnose
 from tallyweir.schemas.errors import DecodeError, ReasonCode
 from tallyweir.schemas.event_contracts import EventContracts
 from tallyweir.schemas.payload_report import readable_field
@@ -214,7 +213,7 @@ class Case:
         found = {}
         for row in np.flatnonzero(~self.is_event & self.undecided()).tolist():
             payload = values[row].as_py()
-            error = diagnose(payload, contracts.writers)
+            error = contracts.diagnose(payload)
             assert error is not None, "the two decoders disagree about a payload"
             found[row] = error
             if error.reason_code in _BEGUN and self.rules.id_field is not None:

@@ -30,6 +30,7 @@ from tallyweir.schemas.errors import (
 )
 from tallyweir.schemas.formats.avro.compatibility import find_incompatibilities
 from tallyweir.schemas.formats.avro.foreign_form import foreign_form, unframed_form
+from tallyweir.schemas.formats.avro.references import with_references
 from tallyweir.schemas.formats.avro.safety import parse_schema
 from tallyweir.schemas.formats.avro.strict_walk import (
     MalformedError,
@@ -48,6 +49,7 @@ from tallyweir.schemas.formats.format import (
 )
 from tallyweir.schemas.record_check import MisfitError, compile_check
 from tallyweir.schemas.schema_tree import Record
+from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 if TYPE_CHECKING:
     from tallyweir.schemas.contract import Contract
@@ -235,9 +237,20 @@ class Avro(Format):
     names_writers: ClassVar[bool] = True
     media_type: ClassVar[str] = "avro/binary"
     damages: ClassVar[Mapping[str, Damage]] = DAMAGES
+    registry_kind: ClassVar[str] = "AVRO"
 
     def read_schema(self, content: bytes, path: Path, part: str = "") -> Schema:
         del part
+        return read_schema(content, path)
+
+    def read_registered(self, schema: RegisteredSchema) -> Schema:
+        path = Path(f"schema {schema.schema_id} of the registry")
+        texts = [text for _, text in schema.references]
+        try:
+            whole = with_references(json.loads(schema.text), texts)
+            content = json.dumps(whole).encode()
+        except (ValueError, RecursionError) as exc:
+            raise _malformed(path, f"is not JSON ({exc})") from exc
         return read_schema(content, path)
 
     def find_incompatibilities(self, reader: Record, writer: Record) -> list[str]:

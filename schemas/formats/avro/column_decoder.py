@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,7 @@ from tallyweir.schemas.formats.avro.column_walk import (
     compile_walk,
 )
 from tallyweir.schemas.formats.avro.compatibility import find_source
-from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, MAGIC, frame, split
 from tallyweir.schemas.formats.decoded_columns import (
     DecodedEvents,
     arrow_type,
@@ -222,6 +222,8 @@ def _default_bytes(default: object) -> bytes:
 
 _HEADER_MASK = (1 << 8 * HEADER_BYTES) - 1
 _NO_HEADER = -1
+#: Most ids of unknown writers that are told of one batch.
+_UNKNOWN_MAX = 5_000
 _NO_BYTES = np.zeros(0, dtype=np.uint8)
 
 
@@ -255,23 +257,25 @@ class ColumnDecoder:
     def decode(self, payloads: pa.Array) -> DecodedEvents:
         """Decode a batch of framed payloads; see ``EventDecoder.decode``."""
         rows = len(payloads)
-        headers, content, starts, ends = _open(payloads)
+        headers, content, starts, ends = open_payloads(payloads)
         written = [
             (plan, is_written)
             for header, plan in self._writers.items()
             if (is_written := headers == header).any()
         ]
+        unknown_ids = _unknown_ids(headers, [one for _, one in written])
         if len(written) == 1:
             # Keeping the rows without a known writer costs less than excluding them.
             plan, is_written = written[0]
             at = np.minimum(starts + HEADER_BYTES, ends)
-            return plan.decode(ByteCursor(content, at, ends, ~is_written))
+            decoded = plan.decode(ByteCursor(content, at, ends, ~is_written))
+            return replace(decoded, unknown_ids=unknown_ids)
         parts: list[tuple[I64Array, DecodedEvents]] = []
         for plan, is_written in written:
             chosen = np.flatnonzero(is_written)
             cursor = ByteCursor(content, starts[chosen] + HEADER_BYTES, ends[chosen])
             parts.append((chosen, plan.decode(cursor)))
-        return self._join(parts, rows)
+        return replace(self._join(parts, rows), unknown_ids=unknown_ids)
 
     def _join(
         self, parts: Sequence[tuple[I64Array, DecodedEvents]], rows: int
@@ -373,7 +377,7 @@ class _WriterPlan:
         return DecodedEvents(columns=in_order, is_event=is_event)
 
 
-def _open(payloads: pa.Array) -> tuple[I64Array, Content, I64Array, I64Array]:
+def open_payloads(payloads: pa.Array) -> tuple[I64Array, Content, I64Array, I64Array]:
     """Find each payload's place in the batch's content, and its header as a number.
 
     Returns:
@@ -399,6 +403,20 @@ def _open(payloads: pa.Array) -> tuple[I64Array, Content, I64Array, I64Array]:
     if not has_header.all():
         headers[~has_header] = _NO_HEADER
     return headers, content, starts, ends
+
+
+def _unknown_ids(headers: I64Array, written: Sequence[BoolArray]) -> frozenset[int]:
+    """Return the schema ids of headers that are not one of those written."""
+    if sum(map(np.count_nonzero, written)) == headers.size:
+        return frozenset()
+    is_unknown = headers >= 0
+    for one in written:
+        is_unknown &= ~one
+    found = np.unique(headers[is_unknown])
+    # The payload's first byte is the number's lowest.
+    found = found[found & 0xFF == MAGIC][:_UNKNOWN_MAX]
+    ids = (split(one.to_bytes(HEADER_BYTES, "little"))[0] for one in found.tolist())
+    return frozenset(one for one in ids if one > 0)
 
 
 def _both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:

@@ -6,7 +6,8 @@
 - ``json_times``, ``json_values``: values of JSON as values of columns, and back.
 - ``json_codec``: the compiled form of a contract, for one document.
 - ``json_damages``: ways to break a payload.
-- ``json_format``: the format.
+- ``json_format``: the format; ``framed_json`` and ``framed_decoder``: the same behind
+  a schema registry's ids.
 - ``json_rows``: payloads to columns, one document at a time.
 - ``json_decoder``: a batch of payloads to columns, by ``json_columns`` as far as that
   can prove them good, and by ``json_rows`` otherwise.

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from tallyweir.schemas.contract import REGISTRY
 from tallyweir.schemas.pipeline.checks.databases import HOME, check_databases
 from tallyweir.schemas.pipeline.checks.durations import check_duration
 from tallyweir.schemas.pipeline.checks.names import (
@@ -66,7 +67,8 @@ class Enrichment:
         table: The lookup table; None if the lookup is a topic.
         database: Database of the table.
         topic: The lookup topic; the newest record of each key counts.
-        schema: Contract of the topic's values, as in ``Source``.
+        schema: Contract of the topic's values, as in ``Source``; ``registry`` for the
+            subject ``TOPIC-value`` of a schema registry.
         on: Event column to lookup column; the values of all must be equal.
         select: New column to lookup column.
         default: New column to its value if no row matches; null without an entry.
@@ -95,6 +97,11 @@ class Enrichment:
         return f"{self.table}" + (
             "" if self.database == HOME else f" in {self.database}"
         )
+
+    @property
+    def wanted_subject(self) -> str | None:
+        """The subject to pin a version of; None if no registry has the contract."""
+        return f"{self.topic}-value" if self.schema == REGISTRY else None
 
     def _find_problems(self) -> Iterator[Problem]:
         yield from self._find_place_problems()

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, PlainValidator
 
-from tallyweir.schemas.contract import DeclaredFields
+from tallyweir.schemas.contract import REGISTRY, DeclaredFields
 from tallyweir.schemas.formats.json.json_envelope import ENVELOPES
 from tallyweir.schemas.pipeline.checks.durations import check_duration
 from tallyweir.schemas.pipeline.checks.names import check_column, check_topic
@@ -86,7 +86,8 @@ class Source:
             file next to the pipeline file. With several, an event has one of these
             contracts and the columns of all. For Protobuf, the path of one ``.proto``
             or ``.pb`` file, then ``#`` and the message. None if ``fields`` names the
-            columns.
+            columns; ``registry`` if a schema registry has the contract.
+        subject: The registry's subject; None for the topic's, ``TOPIC-value``.
         format: How payloads are written: ``avro``, ``json`` or ``protobuf``.
         fields: For JSON, the path of each field to its Postgres type, in the order of
             the columns: ``customer.id`` to ``bigint not null``.
@@ -108,6 +109,7 @@ class Source:
 
     topic: str | tuple[str, ...]
     schema: str | tuple[str, ...] | None = None
+    subject: str | None = None
     format: str = AVRO
     fields: Mapping[str, str] = field(default_factory=dict)
     unknown: str = UNKNOWN
@@ -135,13 +137,22 @@ class Source:
                 fields=self.fields,
                 unknown=self.unknown,
                 envelope=self.envelope or "",
+                framed=self.schema == REGISTRY,
             )
             return (declared.reference,)
         return (self.schema,) if isinstance(self.schema, str) else self.schema or ()
 
+    @property
+    def wanted_subject(self) -> str | None:
+        """The subject to pin a version of; None if no registry has the contract."""
+        if self.schemas != (REGISTRY,):
+            return None
+        return self.subject or f"{self.topics[0]}-value"
+
     def _find_problems(self) -> Iterator[Problem]:
         yield from self._find_topic_problems()
         yield from self._find_schema_problems()
+        yield from self._find_registry_problems()
         if self.event_id == _POSITION:
             yield Problem(
                 code="PIPELINE_VALUE",
@@ -245,6 +256,35 @@ class Source:
             fix=fix,
         )
 
+    def _find_registry_problems(self) -> Iterator[Problem]:
+        if self.subject is not None and REGISTRY not in self.schemas:
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("subject",),
+                saw="The source has a subject, and its columns are not of a registry.",
+                why="A subject is a name of schemas in a schema registry.",
+                fix=f"Write schema: {REGISTRY} without fields, or remove subject.",
+            )
+        if REGISTRY not in self.schemas:
+            return
+        if len(self.schemas) > 1:
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("schema",),
+                saw=f"The contracts are {', '.join(map(str, self.schemas))}.",
+                why="A registry numbers schemas itself, so its ids could be those of "
+                "other contracts.",
+                fix=f"Write schema: {REGISTRY} alone.",
+            )
+        elif self.subject is None and len(self.topics) > 1:
+            yield Problem(
+                code="PIPELINE_MISSING_KEY",
+                at=("subject",),
+                saw="There are several topics, and the key 'subject' is missing.",
+                why="The columns are those of one subject in the registry.",
+                fix="Add it to source, such as subject: orders-value.",
+            )
+
     def _find_field_problems(self) -> Iterator[Problem]:
         if self.format != JSON:
             at = "fields" if self.fields else "unknown"
@@ -264,13 +304,14 @@ class Source:
                 fix="Add it to source, with a line such as order_id: text not null for "
                 "each column.",
             )
-        if self.schema is not None:
+        if self.schema is not None and self.schema != REGISTRY:
             yield Problem(
                 code="PIPELINE_VALUE",
                 at=("schema",),
                 saw=f"The source has a schema, and the format {self.format}.",
                 why="The columns of JSON documents are those in fields.",
-                fix="Remove schema.",
+                fix=f"Remove schema; {REGISTRY} is for documents behind a schema "
+                "registry's ids.",
             )
 
 
@@ -297,6 +338,7 @@ class SourceKeys(Keys[Source]):
     stand_ins: ClassVar[Mapping[str, object]] = {
         "topic": "unnamed",
         "schema": StandIn("unnamed"),
+        "subject": None,
         "format": AVRO,
         "unknown": UNKNOWN,
         "envelope": None,
@@ -307,6 +349,7 @@ class SourceKeys(Keys[Source]):
 
     topic: OneOrAll
     schema_: OneOrAll | None = None
+    subject: Text | None = None
     format: Text = AVRO
     fields: Pairs = Field(default={})
     unknown_: Text = UNKNOWN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from psycopg.rows import TupleRow
 
     from tallyweir.schemas.contract import Contract
-    from tallyweir.sinks.postgres.audit import CatalogHit, Explanation
+    from tallyweir.sinks.postgres.audit import AuditedSource, CatalogHit, Explanation
 
 
 @command(
@@ -61,11 +61,11 @@ def why(
         read_from = audit.read_source(home, name)
         if explanation.is_known:
             for sentence in audit.narrate(
-                explanation, payload_reader(read_from.schemas, pipeline)
+                explanation, payload_reader(read_from, pipeline)
             ):
                 say(sentence)
             for hit in explanation.in_windows_only:
-                writers = _writers(read_from.schemas, pipeline)
+                writers = _writers(read_from, pipeline)
                 _say_windows(home, endpoints.kafka_bootstrap, explanation, hit, writers)
             return
     topics = read_from.topics
@@ -80,7 +80,7 @@ def why(
 
 
 def payload_reader(
-    schemas: Sequence[str], pipeline: str
+    source: AuditedSource, pipeline: str
 ) -> Callable[[bytes], str | None]:
     """Return a function that decodes a payload for people, or returns None.
 
@@ -90,7 +90,7 @@ def payload_reader(
     from tallyweir.schemas.codec import decode
     from tallyweir.schemas.errors import DecodeError
 
-    writers = _writers(schemas, pipeline)
+    writers = _writers(source, pipeline)
     if not writers:
         return lambda _payload: None
 
@@ -103,14 +103,15 @@ def payload_reader(
     return read
 
 
-def _writers(schemas: Sequence[str], pipeline: str) -> Mapping[int, Contract]:
+def _writers(source: AuditedSource, pipeline: str) -> Mapping[int, Contract]:
     """Load the contracts of the pipeline's events; empty if one is not found."""
     from tallyweir.schemas.errors import ContractError
     from tallyweir.schemas.event_contracts import load_event_contracts
 
     path = Path(pipeline)
     try:
-        found = load_event_contracts(schemas, path if path.exists() else None)
+        beside = path if path.exists() else None
+        found = load_event_contracts(source.schemas, beside, source.registered)
     except ContractError:
         return {}
     return found.writers

@@ -14,6 +14,7 @@ from tallyweir.services.cli.audit.why import payload_reader
 from tallyweir.services.kafka.source_lag import lags_of
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
 from tallyweir.sinks.postgres.audit import (
+    AuditedSource,
     PartitionClockState,
     PartitionStatus,
     Status,
@@ -153,14 +154,18 @@ def test_databases_come_from_the_file_and_from_the_environment(
     assert pipeline_databases("any") == {"two": "host=d"}
 
 
+def _reading(schema: str) -> AuditedSource:
+    return AuditedSource(topics=("t",), schemas=(schema,))
+
+
 def test_a_row_of_a_file_is_shown_as_it_stands_there() -> None:
     """Unlike bytes that only happen to be UTF-8, it can be printed."""
-    read = payload_reader(["flight_departure.v1"], "p")
+    read = payload_reader(_reading("flight_departure.v1"), "p")
     assert read("o3,Köln,0".encode()) == "o3,Köln,0"
     assert read(b"o3\x00") is None
 
 
 def test_a_payload_that_does_not_decode_is_left_to_its_hex() -> None:
     """Neither a broken payload nor a contract that is not at hand stops why."""
-    assert payload_reader(["flight_departure.v1"], "p")(b"\xff\xad") is None
-    assert payload_reader(["not_there.v1"], "p")(b"\x00") is None
+    assert payload_reader(_reading("flight_departure.v1"), "p")(b"\xff\xad") is None
+    assert payload_reader(_reading("not_there.v1"), "p")(b"\x00") is None

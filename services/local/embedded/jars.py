@@ -47,16 +47,21 @@ class Jar:
         artifact: Maven's ``artifactId``.
         version: Exact version, never a range.
         sha256: Lower-case hex digest of the file.
+        kind: The ending of its name.
+        classifier: Maven's ``classifier``; empty for the main artifact.
     """
 
     group: str
     artifact: str
     version: str
     sha256: str
+    kind: str = "jar"
+    classifier: str = ""
 
     @property
     def file_name(self) -> str:
-        return f"{self.artifact}-{self.version}.jar"
+        of = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.artifact}-{self.version}{of}.{self.kind}"
 
 
 def broker_classpath() -> str:
@@ -71,8 +76,18 @@ def locked_jars(section: str, *, lock: Path = JAR_LOCK) -> tuple[Jar, ...]:
     entries = tomllib.loads(lock.read_text())[section]
     jars = []
     for coordinates, sha256 in entries.items():
-        group, artifact, version = coordinates.split(":")
-        jars.append(Jar(group=group, artifact=artifact, version=version, sha256=sha256))
+        group, artifact, version, *other = coordinates.split(":")
+        kind, classifier = other or ("jar", "")
+        jars.append(
+            Jar(
+                group=group,
+                artifact=artifact,
+                version=version,
+                sha256=sha256,
+                kind=kind,
+                classifier=classifier,
+            )
+        )
     return tuple(jars)
 
 
@@ -167,6 +182,7 @@ def _maven_command(maven: str, jars: list[Jar], work: Path, out: Path) -> list[s
     dependencies = "".join(
         f"<dependency><groupId>{jar.group}</groupId>"
         f"<artifactId>{jar.artifact}</artifactId><version>{jar.version}</version>"
+        f"<type>{jar.kind}</type><classifier>{jar.classifier}</classifier>"
         "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId>"
         "</exclusion></exclusions></dependency>"
         for jar in jars
@@ -185,15 +201,28 @@ def _maven_command(maven: str, jars: list[Jar], work: Path, out: Path) -> list[s
 def _ivy_command(jars: list[Jar], work: Path, out: Path) -> list[str]:
     dependencies = "".join(
         f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} "
-        f'rev={quoteattr(jar.version)} transitive="false" conf="default->master"/>'
+        f'rev={quoteattr(jar.version)} transitive="false" conf="default->master">'
+        f"{_ivy_artifact(jar)}</dependency>"
         for jar in jars
     )
     (work / "ivy.xml").write_text(
-        '<ivy-module version="2.0"><info organisation="tallyweir" module="jars"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="tallyweir" module="jars"/>'
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
     ivy = next((package_folder("pyspark") / "jars").glob("ivy-*.jar"))
     return [
         *(str(find_java()), "-jar", str(ivy), "-ivy", str(work / "ivy.xml")),
-        *("-retrieve", f"{out}/[artifact]-[revision].[ext]", "-types", "jar", "bundle"),
+        *("-retrieve", f"{out}/[artifact]-[revision](-[classifier]).[ext]"),
+        *("-types", "bundle", *sorted({jar.kind for jar in jars})),
     ]
+
+
+def _ivy_artifact(jar: Jar) -> str:
+    if not jar.classifier:
+        return ""
+    kind = quoteattr(jar.kind)
+    return (
+        f"<artifact name={quoteattr(jar.artifact)} type={kind} ext={kind} "
+        f"m:classifier={quoteattr(jar.classifier)}/>"
+    )

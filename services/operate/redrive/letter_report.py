@@ -11,7 +11,7 @@ from tallyweir.schemas.errors import ContractError
 from tallyweir.schemas.event_contracts import load_event_contracts
 from tallyweir.schemas.payload_report import PayloadReport, report_payload
 from tallyweir.services.operate.redrive.source_records import Headers
-from tallyweir.sinks.postgres.audit import WholeLetter
+from tallyweir.sinks.postgres.audit import AuditedSource, WholeLetter
 
 #: Most bytes of a payload that are shown; the table has the rest.
 HEX_BYTES_MAX = 4_096
@@ -38,10 +38,10 @@ def letter_json(
             key=letter.key,
             payload=letter.payload,
             headers=headers,
-            schemas=letter.schemas,
+            source=letter.source,
             beside=beside,
         ),
-        "contracts": list(letter.schemas),
+        "contracts": list(letter.source.schemas),
         "redrives": [asdict(one) for one in letter.redrives],
     }
 
@@ -51,7 +51,7 @@ def content_json(
     key: bytes | None,
     payload: bytes | None,
     headers: Headers | None,
-    schemas: Sequence[str],
+    source: AuditedSource,
     beside: Path | None,
 ) -> dict[str, Any]:
     """Return the content of a record, in hex and decoded as far as possible.
@@ -60,10 +60,10 @@ def content_json(
         key: Key of the record.
         payload: Value of the record.
         headers: Headers of the record; None if unknown.
-        schemas: The contracts of the pipeline that has read the record.
+        source: What the pipeline reads that has read the record.
         beside: The pipeline file, or the folder of the contracts that are files.
     """
-    report = _report(payload, schemas, beside)
+    report = _report(payload, source, beside)
     return {
         "headers": None if headers is None else _header_texts(headers),
         "key_hex": _hex(key),
@@ -74,10 +74,10 @@ def content_json(
 
 
 def _report(
-    payload: bytes | None, schemas: Sequence[str], beside: Path | None
+    payload: bytes | None, source: AuditedSource, beside: Path | None
 ) -> PayloadReport | None:
     try:
-        contracts = load_event_contracts(schemas, beside)
+        contracts = load_event_contracts(source.schemas, beside, source.registered)
     except ContractError:
         # The contract is a file somewhere else; show only the bytes.
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from psycopg.rows import DictRow, TupleRow, dict_row
 
 from tallyweir.sinks.postgres.ledger.epoch_claims import check_not_discarded
 from tallyweir.sinks.postgres.ledger.output_kinds import OutputKind, kind_of
+from tallyweir.sinks.postgres.ledger.registered_schemas import read_registered
 from tallyweir.sinks.postgres.server.columns import table_identifier
 from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.sqlstate import translated
@@ -27,9 +28,12 @@ from tallyweir.sinks.protocol.batch_run import streamed
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.guarantee import Guarantee
 from tallyweir.sinks.protocol.offsets import TopicPartition
+from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 _LEDGER = load_statements("tallyweir.sinks.postgres.ledger", "ledger.sql")
 _OUTPUTS = load_statements("tallyweir.sinks.postgres.ledger", "outputs.sql")
+#: How references to contracts of a registry begin.
+_OF_REGISTRY = "registry:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +87,8 @@ class AuditedSource:
     topics: tuple[str, ...]
     #: Names of contracts, or the paths of their files next to the pipeline file.
     schemas: tuple[str, ...]
+    #: The schemas of the registry that the home keeps, if its contract is one of them.
+    registered: tuple[RegisteredSchema, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +253,9 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
         source=AuditedSource(
             topics=topics_of(definition) if row["is_streamed"] else (),
             schemas=_one_or_more(source["schema"]),
+            registered=read_registered(connection)
+            if str(source["schema"]).startswith(_OF_REGISTRY)
+            else (),
         ),
         guarantee=guarantee_of(definition),
         outputs=tuple(

@@ -15,6 +15,8 @@ from psycopg import Connection
 from psycopg.rows import TupleRow, class_row
 from psycopg.types.json import Jsonb
 
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import fetch_row, load_statements
 from tallyweir.sinks.postgres.versions.held_knowledge import HeldKnowledge
 from tallyweir.sinks.postgres.versions.version_plan import DescribedVersion
@@ -111,6 +113,31 @@ def read_in_force(
     """Return the version in force; None before the first start."""
     with connection.cursor(row_factory=class_row(PipelineVersion)) as cursor:
         return cursor.execute(_SQL["in_force"], {"pipeline": pipeline}).fetchone()
+
+
+def find_contracts(dsn: str, pipeline: str) -> tuple[str, ...]:
+    """Return the contracts that the version in force names, over a new connection.
+
+    Returns:
+        Those of the source and of lookup topics; none before the first start, and
+        before the home's migrations.
+
+    Raises:
+        ConfigurationError, RetryableError: As ``connect`` does.
+    """
+    with (
+        translated("reading the version in force"),
+        connect(dsn, application_name="tallyweir version in force") as connection,
+    ):
+        if not fetch_row(connection, _SQL["are_there"])[0]:
+            return ()
+        in_force = read_in_force(connection, pipeline)
+    if in_force is None:
+        return ()
+    named = in_force.definition["source"]["schema"]
+    looked_up = (one.get("schema") for one in in_force.definition.get("enrich", ()))
+    listed = named if isinstance(named, list) else [named]
+    return tuple(one for one in (*listed, *looked_up) if one is not None)
 
 
 def recall_held(connection: Connection[TupleRow], pipeline: str, epoch: int) -> None:

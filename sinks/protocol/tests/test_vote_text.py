@@ -43,6 +43,7 @@ _samples = st.builds(
 _votes = st.builds(
     Vote,
     samples=_samples,
+    wanted_schemas=st.frozensets(_whole, max_size=3),
     attempt=_whole.map(Attempt),
     partitions=st.dictionaries(
         st.builds(TopicPartition, topic=st.text(), partition=_whole),

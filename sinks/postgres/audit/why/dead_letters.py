@@ -15,6 +15,7 @@ from psycopg.rows import DictRow, TupleRow
 
 from tallyweir.sinks.postgres.audit.fate import DEAD_LETTERS, Fate
 from tallyweir.sinks.postgres.ledger.audited_pipeline import (
+    AuditedSource,
     fetch,
     read_pipeline,
     snapshot,
@@ -102,7 +103,7 @@ class WholeLetter:
 
     Attributes:
         redrives: Every redrive of it, oldest first.
-        schemas: The contracts that its pipeline reads.
+        source: What its pipeline reads.
     """
 
     reason: str
@@ -113,7 +114,7 @@ class WholeLetter:
     key: bytes | None = field(repr=False)
     payload: bytes | None = field(repr=False)
     redrives: tuple[LetterRedrive, ...]
-    schemas: tuple[str, ...]
+    source: AuditedSource
 
 
 def group_dead_letters(
@@ -195,7 +196,7 @@ def read_letter(
     return WholeLetter(
         **rows[0],
         redrives=tuple(LetterRedrive(**row) for row in redrives),
-        schemas=audited.source.schemas,
+        source=audited.source,
     )
 
 

@@ -102,6 +102,9 @@ GRANT SELECT, INSERT, DELETE ON tallyweir.sample TO tallyweir_publisher;
 GRANT UPDATE (sequence, redacted, rows) ON tallyweir.sample TO tallyweir_publisher;
 -- The newest lines of its log; older ones are deleted.
 GRANT SELECT, INSERT, DELETE ON tallyweir.driver_log TO tallyweir_publisher;
+-- A schema of the registry is kept once and never changed.
+GRANT SELECT ON tallyweir.registered_schema TO tallyweir_reader, tallyweir_alerts;
+GRANT SELECT, INSERT ON tallyweir.registered_schema TO tallyweir_publisher;
 -- Its metrics count dead letters by reason.
 GRANT SELECT (pipeline, sequence, reason) ON tallyweir.dead_letter
     TO tallyweir_publisher;

@@ -7,6 +7,9 @@ FROM tallyweir.pipeline_version
 WHERE pipeline = %(pipeline)s
 ORDER BY version DESC;
 
+-- name: are_there
+SELECT to_regclass('tallyweir.pipeline_version') IS NOT NULL
+
 -- name: in_force
 SELECT version, definition, definition_hash, layout, held, file_text, from_sequence,
        epoch, is_announced, reason, rolls_back_to, watched_batches, made_by, made_at

@@ -57,7 +57,8 @@ WHERE pipeline = %(pipeline)s;
 
 -- name: aside
 -- The records cannot tell which copy of an ID lost to another, which rows a table
--- refused, or for which rows the catalog had no bucket left.
+-- refused, for which rows the catalog had no bucket left, or which schemas a registry
+-- did not know; the header of such a payload is the detail.
 SELECT sequence, kafka_topic, kafka_partition, kafka_offset, 'lost', ''
 FROM tallyweir.duplicate_event
 WHERE pipeline = {pipeline}
@@ -66,12 +67,18 @@ SELECT sequence, kafka_topic, kafka_partition, kafka_offset,
        CASE reason
            WHEN 'ID_CONFLICT' THEN 'lost'
            WHEN 'NO_BUCKET_LEFT' THEN 'roomless'
+           WHEN 'UNKNOWN_SCHEMA' THEN 'unknown'
            ELSE 'refused'
        END,
-       detail
+       CASE reason
+           WHEN 'UNKNOWN_SCHEMA' THEN encode(substring(payload FROM 1 FOR 5), 'hex')
+           ELSE detail
+       END
 FROM tallyweir.dead_letter
 WHERE pipeline = {pipeline}
-  AND reason IN ('ID_CONFLICT', 'NO_BUCKET_LEFT', 'REJECTED_BY_POSTGRES')
+  AND reason IN (
+      'ID_CONFLICT', 'NO_BUCKET_LEFT', 'REJECTED_BY_POSTGRES', 'UNKNOWN_SCHEMA'
+  )
 
 -- name: newest_markers
 SELECT coalesce(max(sequence), 0) AS sequence

@@ -1,0 +1,134 @@
+"""A pipeline whose contract is in a schema registry, with a producer that registers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from integration_tests.harness.apicurio import Apicurio
+from integration_tests.harness.driver_world import DriverWorld
+from integration_tests.harness.readings import NOON, Sent
+from integration_tests.harness.watched_driver import WatchedDriver
+
+_FIRST: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "order_id", "type": "string"},
+        {"name": "amount", "type": "int"},
+        {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    ],
+}
+#: What a producer writes next: a field more, one less, another order.
+_SECOND = _FIRST | {
+    "fields": [
+        {"name": "coupon", "type": "string"},
+        *(one for one in reversed(_FIRST["fields"]) if one["name"] != "note"),
+    ]
+}
+#: What the pinned version cannot read.
+_FOREIGN = _FIRST | {
+    "fields": [
+        {"name": "order_id", "type": "string"},
+        {"name": "amount", "type": "string"},
+        _FIRST["fields"][3],
+    ]
+}
+_JSON_SCHEMA = {
+    "title": "Order",
+    "type": "object",
+    "properties": {"order_id": {"type": "string"}, "amount": {"type": "integer"}},
+}
+SCHEMAS = {"first": _FIRST, "second": _SECOND, "foreign": _FOREIGN}
+
+_PIPELINE = """
+    pipeline: readings
+    source:
+      topic: {{topic}}
+      schema: registry
+      event_id: order_id
+      event_time: at
+      watermark_delay: 1 hour
+    outputs:
+      - append: {{{{table: orders{condition}}}}}
+"""
+
+
+class RegistryWorld(DriverWorld):
+    """What a test of a pipeline over a registry works in.
+
+    Args:
+        registry: The registry that drivers are told of.
+        condition: Of the output; Spark then decodes the events too.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        kafka_bootstrap: str,
+        home_dsn: str,
+        registry: Apicurio,
+        *,
+        condition: str | None = None,
+    ) -> None:
+        super().__init__(directory, kafka_bootstrap, home_dsn)
+        self.registry = registry
+        where = "" if condition is None else f', where: "{condition}"'
+        self.write_pipeline(_PIPELINE.format(condition=where))
+
+    def orders(
+        self, version: str, *numbers: int, topic: str | None = None
+    ) -> list[Sent]:
+        """Encode orders as Confluent's serialiser does, which registers the schema."""
+        context = SerializationContext(topic or self.topic.name, MessageField.VALUE)
+        with SchemaRegistryClient({"url": self.registry.url}) as client:
+            write = AvroSerializer(client, json.dumps(SCHEMAS[version]))
+            return [
+                Sent(value=write(_order(version, number), context))
+                for number in numbers
+            ]
+
+    def documents(self, *numbers: int) -> list[Sent]:
+        """Write orders as Confluent's serialiser of JSON Schema does."""
+        context = SerializationContext(self.topic.name, MessageField.VALUE)
+        with SchemaRegistryClient({"url": self.registry.url}) as client:
+            write = JSONSerializer(json.dumps(_JSON_SCHEMA), client)
+            return [
+                Sent(value=write({"order_id": f"o{n:03}", "amount": n}, context))
+                for n in numbers
+            ]
+
+    def run(
+        self, *, code: int = 0, environment: dict[str, str] | None = None
+    ) -> WatchedDriver:
+        """Run a driver to the end of the topic."""
+        told = self.registry.environment if environment is None else environment
+        return self.run_to_the_end(environment=told, code=code)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return the orders in the table."""
+        return self.fetch("SELECT order_id, amount, note FROM orders ORDER BY 1")
+
+    def dead(self) -> Sequence[tuple[Any, ...]]:
+        """Return offset, reason and detail of the dead letters."""
+        return self.fetch(
+            "SELECT kafka_offset, reason, detail FROM tallyweir.dead_letter ORDER BY 1"
+        )
+
+
+def _order(version: str, number: int) -> dict[str, Any]:
+    order: dict[str, Any] = {"order_id": f"o{number:03}", "amount": number, "at": NOON}
+    if version == "first":
+        return {**order, "note": f"n{number}"}
+    if version == "second":
+        return {**order, "coupon": "c"}
+    return {**order, "amount": str(number)}

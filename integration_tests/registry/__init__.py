@@ -1,0 +1,1 @@
+"""Pipelines whose contracts are in a schema registry."""

@@ -1,0 +1,229 @@
+"""A topic of values that a schema registry's ids frame becomes a table."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from integration_tests.harness.apicurio import Apicurio
+from integration_tests.harness.readings import Sent
+from integration_tests.harness.registry_world import SCHEMAS, RegistryWorld
+from integration_tests.harness.replayed import replay
+from integration_tests.harness.written_topic import WrittenTopic
+from tallyweir.services.operate.redrive.letter_report import letter_json
+from tallyweir.sinks.postgres.audit import read_letter
+from tallyweir.sinks.postgres.server.connection import connect
+from tallyweir.spark_jobs.registry.registry_client import URL_VARIABLE
+from tallyweir.spark_jobs.registry.tests.fake_registry import fake_registry
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+_JSON = """
+    pipeline: readings
+    source:
+      topic: {topic}
+      format: json
+      schema: registry
+      fields: {{order_id: text not null, amount: integer, note: text}}
+      event_id: order_id
+      event_time: kafka_timestamp
+      watermark_delay: 1 hour
+    outputs:
+      - append: {{table: orders}}
+"""
+
+_ENRICHED = """
+    pipeline: readings
+    source:
+      topic: {topic}
+      schema: registry
+      event_id: order_id
+      event_time: at
+      watermark_delay: 1 hour
+    enrich:
+      - topic: {topic}-notes
+        schema: registry
+        on: {{order_id: order_id}}
+        select: {{told: note}}
+    outputs:
+      - append: {{table: orders, columns: [order_id, amount, told]}}
+"""
+
+#: Within which an outage must be told.
+_TOLD_WITHIN_S = 15.0
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apicurio]:
+    """A registry for all tests here."""
+    registry = Apicurio(tmp_path_factory.mktemp("apicurio"))
+    try:
+        registry.start()
+        yield registry
+    finally:
+        registry.stop()
+
+
+@pytest.fixture
+def registry(shared: Apicurio) -> Apicurio:
+    """The same, running whatever the test before has done to it."""
+    shared.start()
+    return shared
+
+
+@pytest.mark.parametrize("condition", [None, "amount < 100"])
+def test_all_readable_writers_become_rows_of_the_pinned_version(
+    condition: str | None,
+    tmp_path: Path,
+    kafka_bootstrap: str,
+    empty_dsn: str,
+    registry: Apicurio,
+) -> None:
+    """Once an id was read, the registry may be empty: the home has the schema."""
+    world = RegistryWorld(
+        tmp_path, kafka_bootstrap, empty_dsn, registry, condition=condition
+    )
+    world.topic.send(world.orders("first", 1, 2))
+    world.run()
+    assert [("o001", 1, "n1"), ("o002", 2, "n2")] == world.rows()
+
+    later = world.orders("second", 4)
+    world.topic.send(
+        world.orders("second", 3)
+        + world.orders("foreign", 9)
+        + world.orders("first", 5)
+    )
+    world.run()
+    ((offset, reason, detail),) = world.dead()
+    assert (3, "UNKNOWN_SCHEMA") == (offset, reason)
+    assert "amount is written as string and read as int" in detail
+
+    registry.wipe()
+    world.topic.send(later)
+    world.run()
+    assert [
+        ("o001", 1, "n1"),
+        ("o002", 2, "n2"),
+        ("o003", 3, None),
+        ("o004", 4, None),
+        ("o005", 5, "n5"),
+    ] == world.rows()
+    assert 1 == world.value("SELECT max(version) FROM tallyweir.pipeline_version")
+    with connect(world.home_dsn, application_name="test") as home:
+        letter = read_letter(
+            home, "readings", topic=world.topic.name, partition=0, offset=offset
+        )
+    shown = letter_json(letter, None, None)["decoded"]
+    assert "amount is written as string and read as int" in shown["problem"]
+    world.assert_verified()
+
+
+def test_a_driver_waits_for_a_registry_that_is_away_and_nothing_dies(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, registry: Apicurio
+) -> None:
+    """It claims no further epoch while it waits, and goes on by itself."""
+    world = RegistryWorld(tmp_path, kafka_bootstrap, empty_dsn, registry)
+    world.topic.send(world.orders("first", 1))
+    with world.driver(environment=registry.environment) as driver:
+        world.await_read(1)
+        sent = world.orders("second", 2)
+        registry.stop()
+        driver.mark()
+        world.topic.send(sent)
+        for _ in range(2):
+            told = driver.wait_for("starting over", timeout_s=_TOLD_WITHIN_S)
+            assert "REGISTRY_UNAVAILABLE" == told["error_code"]
+        claims = world.value("SELECT count(*) FROM tallyweir.epoch_claim")
+        told = driver.wait_for("starting over", timeout_s=_TOLD_WITHIN_S)
+        assert claims == world.value("SELECT count(*) FROM tallyweir.epoch_claim")
+        registry.start()
+        world.await_read(2)
+        driver.send(signal.SIGTERM)
+        assert driver.wait() == 0, driver.text
+    assert [("o001", 1, "n1"), ("o002", 2, None)] == world.rows()
+    assert not world.dead()
+    world.assert_verified()
+
+
+def test_a_schema_that_is_not_there_is_waited_for_by_its_dead_letter(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, registry: Apicurio
+) -> None:
+    """The letter is sent again once the registry has the schema; nothing counts twice.
+
+    The first driver has the wrong password, and says so before it begins.
+    """
+    world = RegistryWorld(tmp_path, kafka_bootstrap, empty_dsn, registry)
+    with fake_registry() as fake:
+        fake.answers["/subjects/x-value/versions/latest"] = (401, {"error_code": 40101})
+        text = world.pipeline_file.read_text()
+        world.pipeline_file.write_text(
+            text.replace("schema: registry", "schema: registry\n  subject: x-value")
+        )
+        refused = world.run(code=78, environment={URL_VARIABLE: fake.url})
+        assert "REGISTRY_REFUSED" in refused.text
+
+        schema = {"schema": json.dumps(SCHEMAS["first"])}
+        named = {"subject": "x-value", "version": 1, "id": 1, **schema}
+        fake.answers["/subjects/x-value/versions/latest"] = (200, named)
+        fake.answers["/schemas/ids/1"] = (200, schema)
+        known, unknown = (
+            b"\0" + schema_id.to_bytes(4) + (order.value or b"")[5:]
+            for schema_id, order in enumerate(world.orders("first", 2, 1), start=1)
+        )
+        world.topic.send([Sent(value=unknown)])
+        # All that it has read is dead.
+        world.run(code=1, environment={URL_VARIABLE: fake.url})
+        ((_, reason, detail),) = world.dead()
+        assert "UNKNOWN_SCHEMA" == reason
+        assert "there is no such schema" in detail
+
+        fake.answers["/schemas/ids/2"] = (200, schema)
+        # Another schema under an id that the home keeps.
+        other = {"schema": json.dumps(SCHEMAS["foreign"])}
+        fake.answers["/schemas/ids/1"] = (200, other)
+        world.topic.send([Sent(value=unknown), Sent(value=known)])
+        driver = world.run(environment={URL_VARIABLE: fake.url})
+    assert "REGISTRY_SCHEMA_CHANGED" in driver.text
+    assert [("o001", 1, "n1"), ("o002", 2, "n2")] == world.rows()
+    assert 1 == len(world.dead())
+    world.assert_verified()
+    # The schema is there by now, and the letter's record was dead all the same.
+    found = replay(world)
+    assert ("VERIFIED BY REPLAY", 0) == (found.verdict, found.exit_code), found.receipt
+
+
+def test_json_behind_ids_is_read_by_the_fields_that_the_pipeline_names(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, registry: Apicurio
+) -> None:
+    """The driver need not reach the registry: the id says nothing that it needs."""
+    world = RegistryWorld(tmp_path, kafka_bootstrap, empty_dsn, registry)
+    world.write_pipeline(_JSON)
+    world.topic.send([*world.documents(1, 2), Sent(value=b'{"order_id": "o003"}')])
+    world.run(environment={})
+    assert [("o001", 1, None), ("o002", 2, None)] == world.rows()
+    assert [(2, "BAD_MAGIC")] == [(one, reason) for one, reason, _ in world.dead()]
+    world.assert_verified()
+
+
+def test_a_lookup_topic_is_read_by_the_ids_of_the_registry_too(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, registry: Apicurio
+) -> None:
+    """Its own subject is pinned, and another writer of it is asked for."""
+    world = RegistryWorld(tmp_path, kafka_bootstrap, empty_dsn, registry)
+    world.write_pipeline(_ENRICHED)
+    notes = WrittenTopic(kafka_bootstrap, f"{world.topic.name}-notes")
+    notes.create(1)
+    later = world.orders("second", 2, topic=notes.name)
+    told = world.orders("first", 1, topic=notes.name)
+    notes.send([replace(one, key=b"k%d" % n) for n, one in enumerate((*later, *told))])
+    world.topic.send(world.orders("first", 1, 2, 3))
+    world.run()
+    assert [("o001", "n1"), ("o002", None), ("o003", None)] == world.fetch(
+        "SELECT order_id, told FROM orders ORDER BY 1"
+    )
+    world.assert_verified()

@@ -1,0 +1,65 @@
+"""JSON documents behind a schema registry's ids, as a format.
+
+A payload is a document with Confluent's header in front. The columns are those that the
+pipeline names, so the id says nothing that is needed: it is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame, split
+from tallyweir.schemas.formats.format import BegunEvent, EventRecord
+from tallyweir.schemas.formats.json.json_format import Json
+
+if TYPE_CHECKING:
+    from tallyweir.schemas.contract import Contract
+    from tallyweir.schemas.event_contracts import EventContracts
+    from tallyweir.schemas.formats.decoded_columns import EventDecoder
+
+
+@dataclass(frozen=True, slots=True)
+class FramedJson(Json):
+    """JSON documents, each behind a magic byte and an id that is not looked at."""
+
+    suffix: ClassVar[str] = ".framed-json-fields"
+
+    def encode(self, contract: Contract, record: EventRecord) -> bytes:
+        return frame(contract.schema_id, Json.encode(self, contract, record))
+
+    def decode(
+        self, payload: bytes | None, writers: Mapping[int, Contract]
+    ) -> EventRecord:
+        # A tombstone is one with and without a header.
+        body = None if payload is None else split(payload)[1]
+        return Json.decode(self, body, writers)
+
+    def decode_body(self, body: bytes, contract: Contract) -> EventRecord:
+        return Json.decode(self, body, {contract.schema_id: contract})
+
+    def read_begun(
+        self, payload: bytes, writer: Contract, *, until: str | None = None
+    ) -> BegunEvent:
+        begun = Json.read_begun(self, payload[HEADER_BYTES:], writer, until=until)
+        failed_at = begun.failed_at
+        return BegunEvent(
+            fields=tuple(
+                replace(
+                    one,
+                    from_byte=one.from_byte + HEADER_BYTES,
+                    until_byte=one.until_byte + HEADER_BYTES,
+                )
+                for one in begun.fields
+            ),
+            failed_at=None if failed_at is None else failed_at + HEADER_BYTES,
+        )
+
+    def decoder(
+        self, contracts: EventContracts, wanted: Collection[str]
+    ) -> EventDecoder:
+        # Services know formats, but their image has no Arrow.
+        from tallyweir.schemas.formats.json.framed_decoder import FramedDecoder  # noqa: PLC0415
+
+        return FramedDecoder(contracts, wanted)

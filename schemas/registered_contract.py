@@ -1,0 +1,133 @@
+"""Contracts of a schema registry: the pinned version, and what else wrote events.
+
+A payload holds the id of its writer's schema. The reader is one version of a subject,
+pinned when the pipeline first started. Schemas come from what is kept of the registry;
+nothing here asks one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallyweir.schemas.contract import (
+    CONTRACT_BYTES_MAX,
+    REGISTRY,
+    Contract,
+    list_fields,
+)
+from tallyweir.schemas.errors import ContractError
+from tallyweir.schemas.formats.known_formats import REGISTRY_FORMATS
+from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
+
+_PREFIX = f"{REGISTRY}:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """The version of a subject that a pipeline reads its events by."""
+
+    subject: str
+    version: int
+    schema_id: int
+
+    @property
+    def reference(self) -> str:
+        """All of it as one text: ``registry:orders-value:3:17``."""
+        return f"{_PREFIX}{self.subject}:{self.version}:{self.schema_id}"
+
+    @classmethod
+    def of(cls, reference: str) -> Pin | None:
+        """Read a reference; None if it is not of a registry, or not pinned."""
+        if not reference.startswith(_PREFIX):
+            return None
+        subject, *numbers = reference.removeprefix(_PREFIX).rsplit(":", 2)
+        if len(numbers) < 2 or not all(one.isdecimal() for one in numbers):  # noqa: PLR2004 - a version and an id
+            return None
+        version, schema_id = map(int, numbers)
+        return cls(subject=subject, version=version, schema_id=schema_id)
+
+
+def pinned_contract(
+    pin: Pin, beside: Path | None, registered: Iterable[RegisteredSchema]
+) -> Contract:
+    """Return the contract of a pinned version.
+
+    Raises:
+        ContractError: ``CONTRACT_MISSING``: its schema is not kept; or it is not a
+            usable contract.
+    """
+    found = next((one for one in registered if one.schema_id == pin.schema_id), None)
+    if found is None:
+        raise ContractError(
+            "CONTRACT_MISSING",
+            saw=f"The schema {pin.schema_id} of {pin.subject} is not kept in the home "
+            "database.",
+            why="Events cannot be decoded without their contract.",
+            fix="Name the home database in which the pipeline was started.",
+        )
+    return _contract(found, pin.subject, beside, version=pin.version)
+
+
+def find_writers(
+    reader: Contract, registered: Sequence[RegisteredSchema]
+) -> tuple[dict[int, Contract], dict[int, str]]:
+    """Find which schemas of the registry wrote events that a reader understands.
+
+    Returns:
+        The writers by id, the reader among them; and why each other schema is none.
+    """
+    writers, unreadable = {reader.schema_id: reader}, {}
+    for one in registered:
+        if one.schema_id == reader.schema_id:
+            continue
+        try:
+            writer = _contract(one, reader.name, reader.path)
+        except ContractError as error:
+            unreadable[one.schema_id] = error.saw
+            continue
+        differences = reader.format.find_incompatibilities(reader.tree, writer.tree)
+        if writer.format != reader.format:
+            differences = [f"it is a schema of {one.kind}"]
+        if differences:
+            unreadable[one.schema_id] = (
+                f"{reader.reference} cannot read it: {'; '.join(differences)}"
+            )
+        else:
+            writers[one.schema_id] = writer
+    return writers, unreadable
+
+
+def _contract(
+    schema: RegisteredSchema, subject: str, beside: Path | None, version: int = 0
+) -> Contract:
+    told = f"The schema {schema.schema_id} of the registry"
+    written_in = REGISTRY_FORMATS.get(schema.kind)
+    if written_in is None:
+        raise ContractError(
+            "CONTRACT_KIND",
+            saw=f"{told} is of the kind {schema.kind!r:.40}.",
+            why=f"The kinds that are read are {', '.join(REGISTRY_FORMATS)}.",
+            fix="Name the subject of such a schema.",
+        )
+    size = len(schema.text) + sum(len(text) for _, text in schema.references)
+    if size > CONTRACT_BYTES_MAX:
+        raise ContractError(
+            "CONTRACT_MALFORMED",
+            saw=f"{told} has {size:,} characters with all that it refers to.",
+            why=f"A contract has at most {CONTRACT_BYTES_MAX:,}.",
+            fix="Register a smaller one.",
+        )
+    read = written_in.read_registered(schema)
+    return Contract(
+        name=subject,
+        version=version,
+        schema_id=schema.schema_id,
+        text=read.text,
+        fields=list_fields(read.tree),
+        path=beside or Path(),
+        format=written_in,
+        tree=read.tree,
+        is_registered=True,
+    )
