@@ -14,6 +14,10 @@ from typing import Any
 
 from tallyweir.sinks.postgres.ledger.output_kinds import kind_of
 from tallyweir.sinks.postgres.server.naming import HOME
+from tallyweir.sinks.postgres.versions.described_output import (
+    DescribedOutput,
+    find_recomputed,
+)
 from tallyweir.sinks.postgres.versions.held_knowledge import HeldKnowledge, HeldWindows
 from tallyweir.sinks.postgres.versions.holdings import Holdings
 from tallyweir.sinks.postgres.versions.keyed_comparison import compare_keyed, drop_keyed
@@ -60,8 +64,14 @@ def compare(
     reckoning += of_ids
     reckoning += find_moved(former.definition, wanted.definition)
     windows: dict[str, HeldWindows] = {}
+    recomputed = find_recomputed(former.definition, wanted.definition)
     before, after = _by_table(former), _by_table(wanted)
     for table, output in after.items():
+        described = DescribedOutput(
+            before=_definition_of(former, table),
+            after=_definition_of(wanted, table),
+            recomputed=recomputed,
+        )
         known = windows_held = held.windows.get(table, HeldWindows())
         if table not in before:
             reckoning += _added(output, holdings)
@@ -74,7 +84,7 @@ def compare(
             windows_held, of_output = compare_windows(
                 before[table],
                 output,
-                _described(former, wanted, table),
+                described,
                 holdings,
                 known,
             )
@@ -82,7 +92,10 @@ def compare(
                 windows[table] = windows_held
         elif kind.keeps_keys:
             of_output = compare_keyed(
-                before[table], output, _described(former, wanted, table), holdings
+                before[table],
+                output,
+                described,
+                holdings,
             )
         else:
             of_output = Reckoning()
@@ -115,13 +128,6 @@ def _unburdened(finding: Finding) -> Finding:
 
 def _by_table(version: DescribedVersion) -> dict[str, Mapping[str, Any]]:
     return {output["table"]: output for output in version.layout["outputs"]}
-
-
-def _described(
-    former: DescribedVersion, wanted: DescribedVersion, table: str
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return an output as both definitions have it."""
-    return _definition_of(former, table), _definition_of(wanted, table)
 
 
 def _definition_of(version: DescribedVersion, table: str) -> Mapping[str, Any]:

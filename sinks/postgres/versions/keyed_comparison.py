@@ -8,6 +8,7 @@ from typing import Any
 from psycopg import sql
 
 from tallyweir.sinks.postgres.ledger.output_kinds import JOIN
+from tallyweir.sinks.postgres.versions.described_output import DescribedOutput
 from tallyweir.sinks.postgres.versions.holdings import Holdings
 from tallyweir.sinks.postgres.versions.version_plan import (
     Finding,
@@ -24,7 +25,7 @@ _JOINED_BY = ("on", "within")
 def compare_keyed(
     before: Mapping[str, Any],
     after: Mapping[str, Any],
-    described: tuple[Mapping[str, Any], Mapping[str, Any]],
+    described: DescribedOutput,
     holdings: Holdings,
 ) -> Reckoning:
     """Compare an output with state that both versions have.
@@ -35,12 +36,13 @@ def compare_keyed(
         described: The output as both definitions describe it.
         holdings: What the home holds.
     """
-    had, has = described
+    had, has = described.before, described.after
     table = after["table"]
     is_join = has.get("kind") == JOIN.name
     state = "events of the join" if is_join else "state of keys"
     changed = []
-    if before["key"] != after["key"]:
+    keys_anew = described.is_recomputed(name for name, _ in after["key"])
+    if before["key"] != after["key"] or keys_anew:
         changed.append("its key")
     if is_join:
         changed += [name for name in _JOINED_BY if had.get(name) != has.get(name)]

@@ -10,6 +10,7 @@ from psycopg import sql
 from tallyweir.sinks.postgres.outputs.window_aggregates import state_definition
 from tallyweir.sinks.postgres.server.columns import Column, table_identifier
 from tallyweir.sinks.postgres.server.naming import state_table
+from tallyweir.sinks.postgres.versions.described_output import DescribedOutput
 from tallyweir.sinks.postgres.versions.held_knowledge import HeldWindows
 from tallyweir.sinks.postgres.versions.holdings import Holdings
 from tallyweir.sinks.postgres.versions.version_plan import (
@@ -30,7 +31,7 @@ _RENAME = sql.SQL("ALTER TABLE {} RENAME COLUMN {} TO {}")
 def compare_windows(
     before: _Output,
     after: _Output,
-    described: tuple[Mapping[str, Any], Mapping[str, Any]],
+    described: DescribedOutput,
     holdings: Holdings,
     held: HeldWindows,
 ) -> tuple[HeldWindows, Reckoning]:
@@ -69,9 +70,10 @@ def compare_windows(
 def _find_refused(
     before: _Output,
     after: _Output,
-    described: tuple[Mapping[str, Any], Mapping[str, Any]],
+    described: DescribedOutput,
     holdings: Holdings,
 ) -> list[Finding]:
+    groups_anew = described.is_recomputed(name for name, _ in after["keys"])
     changed = [
         text
         for name, text in (
@@ -79,9 +81,12 @@ def _find_refused(
             ("keys", "what it groups by"),
             ("discards", "its panes"),
         )
-        if before[name] != after[name]
+        if before[name] != after[name] or (name == "keys" and groups_anew)
     ]
-    said = [{a["column"]: a for a in one.get("aggregates", ())} for one in described]
+    said = [
+        {a["column"]: a for a in one.get("aggregates", ())}
+        for one in (described.before, described.after)
+    ]
     kept = [
         {a["column"]: a["state"] for a in one["aggregates"]} for one in (before, after)
     ]
@@ -89,6 +94,7 @@ def _find_refused(
         f"what {column} means"
         for column in kept[0].keys() & kept[1].keys()
         if said[0].get(column) != said[1].get(column)
+        or described.means_another(said[1].get(column, {}).get("argument"))
         or [t for _, t in kept[0][column]] != [t for _, t in kept[1][column]]
     ]
     table = after["table"]

@@ -287,6 +287,19 @@ def test_state_of_another_meaning_is_refused_while_there_is_some(
     assert PlanVerdict.COMPATIBLE is empty.verdict
 
 
+def test_keys_that_are_computed_otherwise_are_refused_while_there_are_some() -> None:
+    """The state of a key would be taken for that of another."""
+    output = keyed({})
+    one, other = (
+        version(output, definition={"compute": [["machine", text]]})
+        for text in ("a", "b")
+    )
+    full = compare(one, other, holdings(output, keys=3))
+    assert {"STATE_CHANGED"} == codes(full)
+    empty = compare(one, other, holdings(output))
+    assert PlanVerdict.COMPATIBLE is empty.verdict
+
+
 def test_state_is_migrated_by_its_version_and_new_names_start_empty() -> None:
     """A name that no function reads any more is lost."""
     former = keyed({"state": [["a", "Value"], ["b", "Value"]]})

@@ -113,6 +113,42 @@ def test_what_open_windows_cannot_continue_is_refused(
         plan.check_possible()
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"page": "a"}, {"page": "b"}),
+        ({}, {"page": "b"}),
+        ({"size": "b"}, {"size": "b + 1"}),
+        ({"b": "1", "size": "B"}, {"b": "2", "size": "B"}),
+    ],
+)
+def test_what_is_computed_otherwise_means_something_else(
+    before: dict[str, str], after: dict[str, str]
+) -> None:
+    """To groups, and to aggregates, also by way of another column."""
+    output = windows("n=count(SIZE)", "of_text=count(nullif(x, 'size'))")
+    one, other = (
+        version(output, definition={"compute": [list(item) for item in given.items()]})
+        for given in (before, after)
+    )
+    plan = compare(one, other, holdings(output))
+    assert {"WINDOW_CHANGED"} == codes(plan)
+    (finding,) = plan.reckoning.findings
+    assert finding.saw in ("what it groups by changed.", "what n means changed.")
+
+
+def test_a_column_that_windows_do_not_read_is_computed_otherwise() -> None:
+    """Nothing that they hold came from it."""
+    output = windows("n=count(nullif(size, other(a.other)))")
+    one, other = (
+        version(output, definition={"compute": [["other", text], ["size", "1"]]})
+        for text in ("size", "size + 1")
+    )
+    plan = compare(one, other, holdings(output))
+    assert PlanVerdict.COMPATIBLE is plan.verdict
+    assert ["computed column other"] == [one.what for one in plan.changes]
+
+
 def test_longer_lateness_leaves_final_windows_closed() -> None:
     """What they held is gone: they would begin again from nothing."""
     former, wanted = windows(*COUNTED), windows(*COUNTED, allowed_lateness_us=90)
