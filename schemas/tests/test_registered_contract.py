@@ -18,6 +18,7 @@ from tallyweir.schemas.registered_contract import Pin
 from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 _ID = {"name": "id", "type": "string"}
+_AT = {"name": "at", "type": "string"}
 
 
 def _schema(
@@ -76,7 +77,9 @@ def test_every_schema_that_the_pinned_one_reads_is_a_writer() -> None:
 
 def test_a_batch_tells_the_ids_that_no_writer_has() -> None:
     """Whatever else is in it; a header of another form has no id."""
-    contracts = load_event_contracts([_pin(4)], None, [_schema(4, _ID), _schema(6)])
+    contracts = load_event_contracts(
+        [_pin(4)], None, [_schema(4, _ID), _schema(6, _AT)]
+    )
     (event,) = (encode(contracts.writers[4], {"id": "a"}),)
     ids = [b"\0" + schema_id.to_bytes(4) + b"\2a" for schema_id in (5, 6, 5, 1 << 30)]
     others = [b"\0\0\0\0\0\2a", b"\0\xff\xff\xff\xff", b"\1\0\0\0\7", b"\0", b""]
