@@ -7,6 +7,7 @@ decoder of whole batches returns is in ``decoded_columns``, because it needs Arr
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -135,6 +136,19 @@ class Format(ABC):
         Raises:
             EncodeError: The record does not fit; the error names the field.
         """
+
+    def encode_document(self, contract: Contract, document: str) -> bytes:
+        """Write an event, given as a JSON object, as a payload.
+
+        Types that JSON lacks are texts, as ``json_records`` reads them.
+
+        Raises:
+            EncodeError: The event does not fit; the error names the field.
+            UnreadableTextError: A text is not of its field's type.
+        """
+        from tallyweir.schemas.json_records import compile_reader  # noqa: PLC0415 - it needs contracts
+
+        return self.encode(contract, compile_reader(contract)(json.loads(document)))
 
     @abstractmethod
     def decode(

@@ -23,6 +23,7 @@ COMMAND_MODULES = (
     "tallyweir.services.cli.servers.migrate",
     "tallyweir.services.cli.pipelines.look",
     "tallyweir.services.cli.pipelines.run",
+    "tallyweir.services.cli.pipelines.check",
     "tallyweir.services.cli.pipelines.notebook",
     "tallyweir.services.cli.pipelines.templates",
     "tallyweir.services.cli.pipelines.schema",

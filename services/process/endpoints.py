@@ -21,7 +21,12 @@ from tallyweir.services.local.embedded.state_directory import (
     state_directory,
 )
 from tallyweir.sinks.protocol.errors import ConfigurationError
-from tallyweir.sinks.settings import FILE_SUFFIX, HOME_DSN_VARIABLE, read_setting
+from tallyweir.sinks.settings import (
+    FILE_SUFFIX,
+    HOME_DSN_VARIABLE,
+    SCRATCH_DSN_VARIABLE,
+    read_setting,
+)
 
 KAFKA_VARIABLE = "TALLYWEIR_KAFKA_BOOTSTRAP"
 ACTS_DSN_VARIABLE = "TALLYWEIR_ACTS_DSN"
@@ -214,6 +219,28 @@ def _with_others(home_dsn: str) -> dict[str, str]:
 def child_environment(endpoints: Endpoints) -> dict[str, str]:
     """The environment of a child process, so that it finds the same servers."""
     return _pointed_at(endpoints, spark_environment())
+
+
+def scratch_environment() -> dict[str, str]:
+    """The environment of a program that starts Spark, and works in scratch databases.
+
+    They are made on the embedded Postgres, which this starts. The program has no other
+    server, and one task at a time reads records in their order.
+
+    Raises:
+        TallyweirError: The server could not be started.
+    """
+    from tallyweir.services.local.embedded.servers import embedded_postgres  # noqa: PLC0415 - slow
+
+    server = embedded_postgres()
+    server.start()
+    nowhere = Endpoints(
+        kafka_bootstrap=f"127.0.0.1:{_NOBODYS_PORT}", home_dsn=server.dsn
+    )
+    return child_environment(nowhere) | {
+        SCRATCH_DSN_VARIABLE: server.dsn,
+        "TALLYWEIR_SPARK_MASTER": "local[1]",
+    }
 
 
 def program_environment(endpoints: Endpoints) -> dict[str, str]:

@@ -218,6 +218,14 @@ class Stages:
     def _published(self) -> DryPublish:
         # Judge the events first: after the publish, their IDs are known.
         _ = self._judged
+        return self.publish()
+
+    def publish(self) -> DryPublish:
+        """Publish as ``dry_publish`` does, once, without the stages before it.
+
+        Raises:
+            TallyweirError: As a driver.
+        """
         with self._scratch.in_environment():
             result = self._publish()
         home = self._scratch.home_dsn

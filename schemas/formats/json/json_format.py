@@ -65,6 +65,10 @@ class Json(Format):
     def encode(self, contract: Contract, record: EventRecord) -> bytes:
         return compile_codec(contract.text).write(record)
 
+    def encode_document(self, contract: Contract, document: str) -> bytes:
+        del contract
+        return document.encode()
+
     def decode(
         self, payload: bytes | None, writers: Mapping[int, Contract]
     ) -> EventRecord:

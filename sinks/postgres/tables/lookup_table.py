@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,12 @@ import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import TupleRow
 
-from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.columns import (
+    Column,
+    names,
+    table_identifier,
+    type_name,
+)
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.sqlstate import translate, translated
 from tallyweir.sinks.postgres.tables.table_owners import check_meant
@@ -56,6 +61,49 @@ class LookupTable:
 
     rows: pa.Table
     version: str
+
+
+def create_lookup_table(
+    dsn: str,
+    table: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str | None]],
+) -> None:
+    """Create a lookup table, and put in rows that are given as texts.
+
+    Args:
+        dsn: libpq connection string of a database that lacks the table.
+        table: Its name.
+        columns: Its columns.
+        rows: Values in the order of the columns, as Postgres reads each type.
+
+    Raises:
+        ConfigurationError: ``LOOKUP_TYPE``: a text is no value of its type.
+        RetryableError: The server is unreachable.
+    """
+    create = sql.SQL("CREATE TABLE {} ({})").format(
+        table_identifier(table),
+        sql.SQL(", ").join(column.definition for column in columns),
+    )
+    insert = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
+        table_identifier(table),
+        names(columns),
+        sql.SQL(", ").join(
+            sql.SQL("CAST({} AS {})").format(
+                sql.Placeholder(), type_name(column.postgres_type)
+            )
+            for column in columns
+        ),
+    )
+    with (
+        translated(f"filling lookup table {table}"),
+        connect(dsn, application_name="tallyweir lookup") as connection,
+    ):
+        connection.execute(create)
+        try:
+            connection.cursor().executemany(insert, rows)
+        except psycopg.DataError as error:
+            raise _unfit(table, str(error.diag.message_primary)) from error
 
 
 def read_lookup_table(
