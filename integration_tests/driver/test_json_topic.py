@@ -18,7 +18,12 @@ from tallyweir.services.operate.id_fingerprints import fingerprints_of
 from tallyweir.services.operate.redrive.letter_report import letter_json
 from tallyweir.sinks.faultpoints import FaultPoint
 from tallyweir.sinks.postgres import steering
-from tallyweir.sinks.postgres.audit import explain, narrate, read_letter
+from tallyweir.sinks.postgres.audit import (
+    explain,
+    narrate,
+    read_letter,
+    read_unnamed,
+)
 from tallyweir.sinks.postgres.server.connection import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -161,11 +166,18 @@ def test_documents_become_rows_and_each_wrong_one_a_dead_letter_with_its_place(
     assert "customer.id" in told[6]
     assert "order_id" in told[7]
     world.assert_verified()
+    assert {"customer.name": 4, "coupon": 1} == _unnamed(world)
     shown = _shown(world, offset=6)
     assert "customer.id" in shown["problem"]
     assert {"order_id": "o004"}.items() <= {
         one["name"]: one["value"] for one in shown["fields"]
     }.items()
+
+
+def _unnamed(world: DriverWorld) -> dict[str, int]:
+    """Return the fields that `status` shows because no file names them."""
+    with connect(world.home_dsn, application_name="test") as home:
+        return {one.path: one.records for one in read_unnamed(home, "readings")}
 
 
 def _shown(world: DriverWorld, offset: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ do.
 
 - Costs are seconds, CPU, rows and bytes of each step.
 - Distributions are of values that a pipeline's own functions observe.
+- Fields that the pipeline does not name are counted by their paths.
 - Hot keys are the keys with most events, as far as each task can tell by itself.
 - Ages say how old committed events are: counts by eighths of powers of two. A task
   counts its events by their age when the batch was planned. Until the COMMIT, all
@@ -161,6 +162,9 @@ def parse_hot_keys(value: Mapping[str, Any]) -> HotKeys:
     return HotKeys(events=value["events"], keys=dict(value["keys"]))
 
 
+#: The most names of unnamed fields that a task or a batch keeps.
+UNNAMED_KEPT = 64
+
 #: Microseconds are enough, and keep the text short.
 _DIGITS = 6
 
@@ -225,6 +229,8 @@ class Measures:
         ids: Lookups in the catalog, by the driver: IDs that were ``asked`` for, IDs
             that the filters could not spare a search (``looked_up``), and IDs whose
             search found something (``met``).
+        unnamed: The number of events with each field that the pipeline does not name,
+            by the field's path.
     """
 
     steps: Mapping[str, StepMeasure] = field(default_factory=dict)
@@ -237,6 +243,7 @@ class Measures:
     hot_keys: Mapping[str, HotKeys] = field(default_factory=dict)
     ages: Mapping[int, int] = field(default_factory=dict)
     ids: Mapping[str, int] = field(default_factory=dict)
+    unnamed: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: Measures) -> Measures:
         """Put the measures of two tasks, phases or batches together."""
@@ -253,6 +260,7 @@ class Measures:
             hot_keys=_added(self.hot_keys, other.hot_keys, HotKeys()),
             ages=_added(self.ages, other.ages, 0),
             ids=_added(self.ids, other.ids, 0),
+            unnamed=_most(_added(self.unnamed, other.unnamed, 0)),
         )
 
 
@@ -292,6 +300,7 @@ def measures_json(measures: Measures) -> dict[str, Any]:
             },
             "ages": {str(bucket): events for bucket, events in measures.ages.items()},
             "ids": dict(measures.ids),
+            "unnamed": dict(measures.unnamed),
         }.items()
         if value
     }
@@ -323,6 +332,7 @@ def parse_measures(value: Mapping[str, Any]) -> Measures:
         },
         ages={int(bucket): n for bucket, n in value.get("ages", {}).items()},
         ids=value.get("ids", {}),
+        unnamed=value.get("unnamed", {}),
     )
 
 
@@ -333,6 +343,12 @@ def _added(
         name: one.get(name, nothing) + other.get(name, nothing)
         for name in {**one, **other}
     }
+
+
+def _most(counts: Mapping[str, int]) -> dict[str, int]:
+    """Keep the names with the highest counts."""
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return dict(ordered[:UNNAMED_KEPT])
 
 
 def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -28,7 +28,7 @@ from tallyweir.sinks.postgres.staging.staging_writer import StagingWriter
 from tallyweir.sinks.protocol.errors import FatalError, TallyweirError
 from tallyweir.sinks.protocol.identity import Attempt
 from tallyweir.sinks.protocol.in_doubt import EpochClaim
-from tallyweir.sinks.protocol.measures import HotKeys, Measures
+from tallyweir.sinks.protocol.measures import Measures
 from tallyweir.sinks.protocol.offsets import TopicPartition
 from tallyweir.sinks.protocol.ports import RowsRejectedError
 from tallyweir.sinks.protocol.vote_text import format_failure, format_vote
@@ -169,6 +169,7 @@ class StageTask:
                 rules = rules.rejecting(refusal.rows, self.places)
             else:
                 break
+        found = Measures(hot_keys=staging.hot_keys, unnamed=decoded.unnamed)
         return Vote(
             attempt=attempt,
             partitions=self._tally_partitions(events, arrived),
@@ -176,26 +177,27 @@ class StageTask:
             outputs=outputs,
             checksum=events.checksum(events.is_class(EventClass.COMMITTED)),
             buckets=ids_by_bucket(runs),
-            measures=clock.measures() + self._seen(events, staging.hot_keys, worker),
+            measures=clock.measures() + self._seen(events, found, worker),
             samples=staging.samples_with(events, is_event, self.rules, self.places),
         )
 
     def _seen(
         self,
         events: ClassifiedEvents,
-        found: Mapping[str, HotKeys],
+        found: Measures,
         worker: TaskWorker,
     ) -> Measures:
-        """Return the events' measures: hot keys, ages, the pipeline's own figures."""
-        hidden = {o: keys for o, keys in found.items() if o in self.hides_keys_of}
+        """Add the events' ages and the pipeline's own figures; hide keys."""
+        keys = found.hot_keys
+        hidden = {name: hot for name, hot in keys.items() if name in self.hides_keys_of}
         if hidden:
             if worker.secret is None:
                 worker.secret = self._read_key(worker)
-            found = {**found, **hide_keys(hidden, worker.secret)}
+            keys = {**keys, **hide_keys(hidden, worker.secret)}
         planned_at_us = self.planned_at_us
         ages = {} if planned_at_us is None else ages_of(events, planned_at_us)
         own = figures_of(events, self.reported)
-        return Measures(hot_keys=found, ages=ages) + own
+        return replace(found, hot_keys=keys, ages=ages) + own
 
     def _decode_measured(
         self, table: pa.Table, clock: StepClock

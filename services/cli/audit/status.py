@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         HotKey,
         PartitionStatus,
         Status,
+        UnnamedField,
     )
     from tallyweir.sinks.postgres.records.pipeline_gauges import KeptGauges
 
@@ -74,6 +75,7 @@ def status(
         total = None if lags is None else sum(lags.values())
         bottleneck = audit.read_bottleneck(home, name, lag=total)
         custom, hot_keys = audit.read_reported(home, name, newest=_NEWEST)
+        unnamed = audit.read_unnamed(home, name)
         committed = audit.read_recent_figures(home, name)
         gauges = read_newest_gauges(home, name)
     if as_json:
@@ -81,6 +83,9 @@ def status(
             "bottleneck": bottleneck_json(bottleneck),
             "custom": asdict(custom),
             "hot_keys": [asdict(one) for one in hot_keys],
+            "unnamed_fields": [
+                asdict(one) | {"since": one.since.isoformat()} for one in unnamed
+            ],
             "committed": asdict(committed),
             "gauges": gauges_json(gauges),
             "held_back": None if broker is None else [_held_json(x) for x in held_back],
@@ -93,6 +98,7 @@ def status(
         _say_gauges(committed, gauges)
         _say_custom(custom)
         _say_hot_keys(hot_keys)
+        _say_unnamed(unnamed)
         _say_bottleneck(bottleneck)
 
 
@@ -213,6 +219,21 @@ def _say_hot_keys(found: tuple[HotKey, ...]) -> None:
             ("output", "hot key", "events", "share"),
             [(o.output, o.key, f"{o.events:,}", f"{o.share:.1%}") for o in found],
         )
+
+
+def _say_unnamed(found: tuple[UnnamedField, ...]) -> None:
+    if found:
+        columns = (
+            "not named in fields",
+            "records",
+            "since",
+            "to read it, add to fields",
+        )
+        rows = [
+            (o.path, f"{o.records:,}", f"{o.since:%Y-%m-%d %H:%M}", f"{o.path}: jsonb")
+            for o in found
+        ]
+        say_table(columns, rows)
 
 
 def _say_bottleneck(found: Bottleneck | None) -> None:

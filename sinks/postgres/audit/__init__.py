@@ -36,10 +36,12 @@ from tallyweir.sinks.postgres.audit.status.batch_costs import (
     OutputUsage as OutputUsage,
     StateSize as StateSize,
     StepUsage as StepUsage,
+    UnnamedField as UnnamedField,
     Usage as Usage,
     read_bottleneck as read_bottleneck,
     read_evidence as read_evidence,
     read_reported as read_reported,
+    read_unnamed as read_unnamed,
     read_usage as read_usage,
 )
 from tallyweir.sinks.postgres.audit.status.batches import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tallyweir.sinks.protocol.measures import (
+    UNNAMED_KEPT,
     Measures,
     StepMeasure,
     cpu_of_tasks,
@@ -27,6 +28,18 @@ def test_steps_of_tasks_add_up_and_the_slowest_stands_out() -> None:
     )
     assert measures.task_seconds == (1, 3)
     assert cpu_of_tasks([measures]).cpu_seconds == {"tasks": 1}
+
+
+def test_fields_that_nobody_named_add_up_and_stay_few() -> None:
+    """A document whose keys are data cannot fill the ledger."""
+    tasks = [
+        Measures(unnamed={"coupon": 2, **{f"id {task}{n}": 1 for n in range(60)}})
+        for task in range(3)
+    ]
+    added = sum_measures(tasks)
+    assert UNNAMED_KEPT == len(added.unnamed)
+    assert 6 == added.unnamed["coupon"]
+    assert added == parse_measures(measures_json(added))
 
 
 def test_what_is_nothing_is_not_written() -> None:

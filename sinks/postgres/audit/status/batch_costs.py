@@ -45,6 +45,8 @@ _CATALOG = load_statements("tallyweir.sinks.postgres.audit", "catalog.sql")
 
 _KEYED = ("tallyweir.keyed_state", "tallyweir.keyed_timer")
 _POSITIONS = "tallyweir.partition_progress"
+#: How many batches are looked at for fields that nobody named.
+_UNNAMED_BATCHES = 1_000
 #: The name of the remembered IDs among the sizes of state.
 CATALOG = "IDs remembered"
 
@@ -89,6 +91,21 @@ class HotKey:
     key: str
     events: int
     share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnnamedField:
+    """A field of events that the pipeline's file does not name.
+
+    Attributes:
+        path: Its path, as ``fields`` takes it.
+        records: The number of events that had it, as far as each batch counted it.
+        since: When the first of the batches that had it was published.
+    """
+
+    path: str
+    records: int
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +169,28 @@ def read_reported(
         audited = read_pipeline(connection, pipeline)
         batches = read_measured(connection, audited, newest=newest)
     return custom_figures(batches), hot_keys(batches)
+
+
+def read_unnamed(
+    connection: Connection[TupleRow], pipeline: str
+) -> tuple[UnnamedField, ...]:
+    """Read the fields that the present version does not name, the most frequent first.
+
+    Looks at its newest thousand batches.
+
+    Raises:
+        ConfigurationError: ``PIPELINE_UNKNOWN``.
+        RetryableError: The server went away.
+    """
+    with snapshot(connection, doing="reading fields that nobody named"):
+        audited = read_pipeline(connection, pipeline)
+        rows = fetch(
+            connection,
+            _BATCH_COSTS["unnamed"],
+            pipeline=audited.name,
+            after=audited.last_sequence - _UNNAMED_BATCHES,
+        )
+    return tuple(UnnamedField(**row) for row in rows)
 
 
 def hot_keys(batches: Sequence[MeasuredBatch]) -> tuple[HotKey, ...]:

@@ -189,10 +189,11 @@ FROM tallyweir.partition_progress
 WHERE pipeline = %(pipeline)s;
 
 -- name: forget_hot_keys
+-- The names of fields as well: a document may have names of persons for them.
 UPDATE tallyweir.batch_measures
-SET measures = measures - 'hot_keys'
+SET measures = measures - ARRAY['hot_keys', 'unnamed']
 WHERE pipeline = %(pipeline)s
-  AND measures ? 'hot_keys';
+  AND measures ?| ARRAY['hot_keys', 'unnamed'];
 
 -- name: forget_samples
 DELETE FROM tallyweir.sample

@@ -20,6 +20,22 @@ WHERE pipeline = %(pipeline)s
   AND sequence > %(after)s
 ORDER BY sequence;
 
+-- name: unnamed
+SELECT path, sum(records::bigint)::bigint AS records, min(published_at) AS since
+FROM tallyweir.batch_measures AS written
+JOIN tallyweir.batch USING (pipeline, sequence)
+CROSS JOIN LATERAL jsonb_each_text(measures -> 'unnamed') AS counted (path, records)
+WHERE written.pipeline = %(pipeline)s
+  AND written.sequence > %(after)s
+  AND written.sequence > (
+      SELECT coalesce(max(from_sequence), 0)
+      FROM tallyweir.pipeline_version
+      WHERE pipeline = %(pipeline)s
+  )
+GROUP BY path
+ORDER BY records DESC, path
+LIMIT 20;
+
 -- name: newest_claim
 SELECT epoch
 FROM tallyweir.epoch_claim
