@@ -45,6 +45,22 @@ _WINDOWS = {
             ),
         )
     ],
+    "json-orders": [
+        (
+            (
+                "SELECT window_start, customer_country, orders, revenue "
+                "FROM json_revenue_by_minute"
+            ),
+            (
+                "SELECT date_trunc('minute', placed_at), customer_country, count(*), "
+                "sum(amount) FROM json_orders GROUP BY 1, 2"
+            ),
+        ),
+        (
+            "SELECT DISTINCT rest FROM json_orders WHERE rest IS NOT NULL",
+            'SELECT \'{"coupon": "SPRING"}\'::jsonb',
+        ),
+    ],
     "orders-outbox": [
         (
             (

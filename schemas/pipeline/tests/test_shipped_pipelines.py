@@ -34,6 +34,7 @@ _HASHES = {
     "departures": "74b54ed26a81",
     "departures-enriched": "1d6765c5a0bc",
     "factory": "891868fb3822",
+    "json-orders": "91c7bc492ca7",
     "orders-outbox": "2b10660a11f8",
     "page-views": "618fd3f83e13",
     "sensors": "3c38531c5aa8",

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import json
 import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 
 from tallyweir.schemas.codec import EventRecord
 from tallyweir.services.local.datasets.flights import read_flights
@@ -29,6 +31,8 @@ _LAG_S = 2.0
 #: Share of a machine's readings that are far too hot.
 _ODD_MACHINE_SHARE = 0.002
 _HOT_DEGREES = 40.0
+#: Share of the orders with a field that the pipeline does not name.
+_COUPON_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +121,24 @@ def _orders(seed: int, clock: Clock) -> Iterator[EventRecord]:
         }
 
 
+def _json_orders(seed: int, clock: Clock) -> Iterator[EventRecord]:
+    chance = random.Random(seed)  # noqa: S311 - nothing secret
+    ids = _ids(seed, clock)
+    while True:
+        prices = [chance.randrange(100, 20_000) for _ in range(chance.randint(1, 3))]
+        items = [{"cents": price, "sku": f"s{price % 50}"} for price in prices]
+        has_coupon = chance.random() < _COUPON_SHARE
+        yield {
+            "order_id": _uuid(ids),
+            "customer_id": chance.randrange(USERS),
+            "customer_country": chance.choice(COUNTRIES),
+            "amount": Decimal(sum(prices)).scaleb(-2),
+            "placed_at": _lately(chance, clock),
+            "items": json.dumps(items, separators=(",", ":")),
+            "rest": '{"coupon":"SPRING"}' if has_coupon else None,
+        }
+
+
 def _flights(_seed: int, _clock: Clock) -> Iterator[EventRecord]:
     return read_flights()
 
@@ -129,6 +151,8 @@ DATASETS: Mapping[str, Dataset] = {
         contract="machine_reading.v1", events=_machine_readings
     ),
     "orders": Dataset(contract="order.v1", events=_orders),
+    # Its pipeline names the fields itself.
+    "json_orders": Dataset(contract="fields", events=_json_orders),
     "flights": Dataset(contract="flight_departure.v1", events=_flights),
 }
 
