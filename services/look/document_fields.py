@@ -57,11 +57,6 @@ class LookedField:
         """The path as a pipeline file has it."""
         return write_path(self.path)
 
-    @property
-    def is_renamed(self) -> bool:
-        """Whether the column's name must be written."""
-        return self.column != "_".join(self.path)
-
 
 @dataclass(slots=True)
 class DocumentFields:

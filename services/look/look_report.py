@@ -30,7 +30,7 @@ _ADVICE = {
     "id in it, by --schema FILE.avsc.",
     ValueKind.BROKEN_JSON: "Correct the producer: every record would be a dead letter.",
 }
-_NOT_READ = "This release does not read them; it reads JSON objects, and Avro in "
+_NOT_READ = "It reads JSON objects, changes of Debezium as JSON, and Avro in "
 _NOT_READ += "Confluent's framing."
 
 
@@ -123,21 +123,23 @@ class LookReport:
             ]
             yield Table(columns=("field", "type", "nullable"), rows=rows)
             return
-        documents = self.profile.fields.documents
+        fields = (
+            self.profile.changes.fields if proposal.envelope else self.profile.fields
+        )
         yield Table(
             columns=("field", "type", "null or missing", "example", "note"),
             rows=[
                 (
                     one.name,
                     one.type.sql,
-                    share(one.lacking, documents) if one.lacking else "never",
+                    share(one.lacking, fields.documents) if one.lacking else "never",
                     show_json(one.profile.example, redacted=self.is_redacted),
                     one.type.note,
                 )
                 for one in proposal.fields
             ],
         )
-        if self.profile.fields.is_full:
+        if fields.is_full:
             yield "  There are more names; unknown: rest keeps what is not named."
 
     def _id_parts(self, proposal: Proposal) -> Iterator[Part]:

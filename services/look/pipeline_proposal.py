@@ -17,6 +17,7 @@ from tallyweir.schemas.contract import (
     DeclaredFields,
     load_contract,
 )
+from tallyweir.schemas.formats.json.json_envelope import DEBEZIUM, ROW
 from tallyweir.schemas.pipeline.checks.names import check_table
 from tallyweir.services.look.disorder import written_delay
 from tallyweir.services.look.document_fields import LookedField
@@ -27,13 +28,13 @@ from tallyweir.services.look.time_candidates import (
     choose_time,
 )
 from tallyweir.services.look.topic_profile import TopicProfile
-from tallyweir.services.look.value_kinds import ValueKind
+from tallyweir.services.look.value_kinds import CHANGES, DOCUMENTS, ValueKind
 from tallyweir.sinks.protocol.durations import format_duration
 
 POSITION = "position"
 #: The readable kind must have this share of the values, or no file is written.
 MAIN_SHARE = 0.5
-_READABLE = (ValueKind.JSON, ValueKind.AVRO)
+_READABLE = (*DOCUMENTS, ValueKind.AVRO, *CHANGES)
 _ID_TYPES = frozenset({"text", "uuid", "integer", "bigint", "smallint"})
 _AVRO_IDS = frozenset({"string", "int", "long", "uuid", "bytes"})
 _AVRO_TIMES = frozenset({"timestamp-millis", "timestamp-micros"})
@@ -52,6 +53,7 @@ class Proposal:
     Attributes:
         fields: Of JSON, the fields that become columns.
         contract: Of Avro, the contract.
+        envelope: What is around the fields; empty if nothing is.
         event_id: The chosen ID; None for the position.
         event_time: The chosen time; None for Kafka's timestamp.
         ids: All possible IDs.
@@ -61,6 +63,7 @@ class Proposal:
     topic: str
     fields: Sequence[LookedField] = ()
     contract: Contract | None = None
+    envelope: str = ""
     event_id: IdCandidate | None
     event_time: TimeCandidate | None
     ids: Sequence[IdCandidate]
@@ -100,11 +103,14 @@ class Proposal:
         """Return the contract of the events, by which the driver will read them."""
         if self.contract is not None:
             return self.contract
-        declared = DeclaredFields(fields=self.declared, unknown="rest")
+        declared = DeclaredFields(
+            fields=self.declared, unknown="rest", envelope=self.envelope
+        )
         return load_contract(declared.reference)
 
     def _type_of(self, one: LookedField) -> str:
-        column = f" as {one.column}" if one.is_renamed else ""
+        usual = one.path[1:] if self.envelope and one.path[0] == ROW else one.path
+        column = f" as {one.column}" if one.column != "_".join(usual) else ""
         chosen = (self.event_id, self.event_time)
         is_needed = any(one.name == other.name for other in chosen if other)
         return f"{one.type.sql}{column}{' not null' if is_needed else ''}"
@@ -143,7 +149,7 @@ def propose(profile: TopicProfile, topic: str) -> Proposal | None:
     ids, times = profile.ids.count(), profile.times.measure()
     headers = {one.name for one in ids if one.name.startswith(HEADER)}
     everything = [*times, *profile.kafka_times.measure()]
-    if kind is ValueKind.JSON:
+    if kind in DOCUMENTS:
         fields = profile.fields.list_fields()
         if not fields:
             return None
@@ -156,6 +162,17 @@ def propose(profile: TopicProfile, topic: str) -> Proposal | None:
             event_time=choose_time(times, frozenset(instants)),
             ids=[one for one in ids if one.name in _shown_ids(id_fields, headers)],
             times=everything,
+        )
+    if kind in CHANGES:
+        # The same row is in many changes, so no field of it is an ID.
+        return Proposal(
+            topic=topic,
+            fields=profile.changes.list_fields(),
+            envelope=DEBEZIUM,
+            event_id=None,
+            event_time=None,
+            ids=[],
+            times=[*profile.kafka_times.measure()],
         )
     contract = _main_contract(profile) if kind is ValueKind.AVRO else None
     if contract is None:
@@ -232,7 +249,8 @@ def _content_lines(proposal: Proposal, folder: Path) -> list[str]:
             + (f"  # {notes[name]}" if notes[name] else "")
             for name, kind in proposal.declared.items()
         ]
-        return ["  format: json", "  fields:", *fields, "  unknown: rest"]
+        envelope = [f"  envelope: {proposal.envelope}"] if proposal.envelope else []
+        return ["  format: json", *envelope, "  fields:", *fields, "  unknown: rest"]
     if contract.path.parent == CONTRACTS_FOLDER:
         return [f"  schema: {contract.reference}"]
     path = contract.path.resolve()

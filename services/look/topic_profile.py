@@ -22,6 +22,7 @@ from tallyweir.schemas.formats.json.json_fields import write_path
 from tallyweir.schemas.formats.json.json_text import Number, Value
 from tallyweir.schemas.formats.json.json_times import micros_of, read_count
 from tallyweir.services.look.column_profile import ColumnProfile
+from tallyweir.services.look.debezium_changes import DebeziumChanges
 from tallyweir.services.look.disorder import DisorderMeter
 from tallyweir.services.look.document_fields import DocumentFields
 from tallyweir.services.look.field_profile import is_time_name, moment_of
@@ -40,6 +41,8 @@ from tallyweir.services.look.time_candidates import (
     TimeCandidates,
 )
 from tallyweir.services.look.value_kinds import (
+    CHANGES,
+    DOCUMENTS,
     SeenValue,
     ValueKind,
     classify,
@@ -65,6 +68,7 @@ class TopicProfile:
         faults: Why values of a known kind are no events.
         schema_ids: How many values have each id of a registry.
         fields: The fields of JSON documents.
+        changes: The changes of Debezium.
         rows: The first events, for the table.
         key_texts: How many keys are text.
         keys: Records with a key.
@@ -79,6 +83,7 @@ class TopicProfile:
     faults: Counter[str] = field(default_factory=Counter)
     schema_ids: Counter[int] = field(default_factory=Counter)
     fields: DocumentFields = field(default_factory=DocumentFields)
+    changes: DebeziumChanges = field(default_factory=DebeziumChanges)
     rows: list[bytes] = field(default_factory=list)
     keys: int = 0
     key_texts: int = 0
@@ -153,9 +158,12 @@ class TopicProfile:
             len(self.schema_ids) < _SCHEMA_IDS_MAX or seen.schema_id in self.schema_ids
         ):
             self.schema_ids[seen.schema_id] += 1
-        if seen.kind is ValueKind.JSON:
+        if seen.kind in DOCUMENTS:
             assert seen.document is not None, "JSON has a document"
             self._add_document(row, record, seen.document)
+        elif seen.kind in CHANGES:
+            self.changes.add(record.value)
+            self._keep_row(record)
         elif seen.record is not None:
             self._add_event(row, record, seen)
 

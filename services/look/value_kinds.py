@@ -46,6 +46,12 @@ class ValueKind(StrEnum):
     BYTES = "bytes"
 
 
+#: The kinds whose documents are read as they are.
+DOCUMENTS = (ValueKind.JSON, ValueKind.CLOUD_EVENT)
+#: The kinds that ``envelope: debezium`` reads.
+CHANGES = (ValueKind.DEBEZIUM, ValueKind.DEBEZIUM_SCHEMA)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenValue:
     """What was seen of a value.

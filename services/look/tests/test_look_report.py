@@ -143,3 +143,44 @@ def test_a_known_avro_contract_is_named_in_the_file(tmp_path: Path) -> None:
         source.event_time,
     )
     assert "order.v1" in told(found)
+
+
+@pytest.mark.parametrize("has_schema", [False, True])
+def test_a_topic_of_debezium_gets_its_envelope(
+    tmp_path: Path, *, has_schema: bool
+) -> None:
+    """With the schema part, the types are those that it says."""
+    columns = [
+        {"type": "int32", "optional": False, "field": "id"},
+        {
+            "type": "bytes",
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": {"scale": "2", "connect.decimal.precision": "10"},
+            "field": "price",
+        },
+        {"type": "int64", "name": "io.debezium.time.MicroTimestamp", "field": "at"},
+        {"type": "string", "name": "io.debezium.data.Json", "field": "op"},
+    ]
+    schema = {"type": "struct", "fields": [{"field": "after", "fields": columns}]}
+    row = {"id": 1, "price": "AMg=", "at": 1_700_000_000_123_456, "op": "x"}
+    changes: list[object] = [
+        {"before": None, "after": row, "source": {"lsn": 1}, "op": "c", "ts_ms": 1},
+        {"before": row, "after": None, "source": {"lsn": 2}, "op": "d", "ts_ms": 1},
+    ]
+    if has_schema:
+        changes = [{"schema": schema, "payload": one} for one in changes]
+    found = records([*changes, None])
+    path = tmp_path / "orders.yaml"
+    path.write_text(write_yaml(proposed(found), "a sample", tmp_path), "utf-8")
+    source = load_pipeline(path).source
+    assert source.envelope == "debezium"
+    assert source.fields == {
+        "row.id": "integer" if has_schema else "bigint",
+        "row.price": "numeric(10,2) from base64" if has_schema else "text",
+        "row.at": "timestamp epoch us" if has_schema else "bigint",
+        "row.op": "text as row_op",
+        "op": "text",
+    }
+    said = told(found)
+    assert ("2023-11-14 22:13:20.123456" in said) == has_schema
+    assert "would be dead letters" not in said

@@ -61,7 +61,7 @@ def test_a_known_contract_is_named_and_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b"text", b"{}", b"\xff\x00", _ENVELOPE, _FRAME + b"\x06abc\x02"]
+    "value", [b"text", b"{}", b"\xff\x00", b"[1]", _FRAME + b"\x06abc\x02"]
 )
 def test_what_is_not_read_gets_no_pipeline(value: bytes) -> None:
     """The report says so instead."""
