@@ -7,5 +7,6 @@
 - ``message_values``: values of columns, out of messages and into them.
 - ``protobuf_codec``: the compiled form of a contract, for one message.
 - ``protobuf_decoder``: a batch of payloads to columns.
+- ``message_indexes``: which message of a file a schema registry's frame names.
 - ``protobuf_damages``: ways to break a payload.
 """

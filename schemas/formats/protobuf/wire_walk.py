@@ -107,16 +107,16 @@ def entries(payload: bytes, start: int, end: int, depth: int = 0) -> Iterator[En
 
 
 def _read_entry(payload: bytes, start: int, end: int, depth: int) -> Entry:
-    tag, begin = _read_varint(payload, start, end)
+    tag, begin = read_varint(payload, start, end)
     number, wire = tag >> 3, tag & 7
     if not 0 < number < _FIELD_LIMIT or wire > _WORD32:
         raise MessageFault(
             ReasonCode.MALFORMED, f"no field begins at byte {start} (tag {tag})"
         )
     if wire == _VARINT:
-        _, stop = _read_varint(payload, begin, end)
+        _, stop = read_varint(payload, begin, end)
     elif wire == _SIZED:
-        size, begin = _read_varint(payload, begin, end)
+        size, begin = read_varint(payload, begin, end)
         stop = begin + size
     elif wire == _GROUP:
         stop, after = _end_of_group(payload, begin, end, number, depth + 1)
@@ -160,7 +160,15 @@ def require_depth(depth: int) -> None:
         )
 
 
-def _read_varint(payload: bytes, at: int, end: int) -> tuple[int, int]:
+def read_varint(payload: bytes, at: int, end: int) -> tuple[int, int]:
+    """Read a varint.
+
+    Returns:
+        The number, and the place behind it.
+
+    Raises:
+        MessageFault: There is none.
+    """
     value = shift = 0
     for place in range(at, min(end, at + _VARINT_BYTES_MAX)):
         byte = payload[place]
@@ -300,14 +308,14 @@ class _FieldWalk:
                 )
             self._check_packed(payload, entry)
         elif self._ranges is not None:
-            self._check_number(*_read_varint(payload, entry.begin, entry.stop))
+            self._check_number(*read_varint(payload, entry.begin, entry.stop))
         elif self._is_text:
             self._check_text(payload[entry.begin : entry.stop])
 
     def _check_packed(self, payload: bytes, entry: Entry) -> None:
         at = entry.begin
         while at < entry.stop and self._ranges is not None:
-            value, at = _read_varint(payload, at, entry.stop)
+            value, at = read_varint(payload, at, entry.stop)
             self._check_number(value, at)
         if self._ranges is None and (entry.stop - at) % _WIDTHS[self._wire]:
             raise MessageFault(
