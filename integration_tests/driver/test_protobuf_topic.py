@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,15 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import NOON, Sent
+from integration_tests.harness.replayed import replay
+from integration_tests.harness.written_topic import WrittenTopic
 from tallyweir.schemas.codec import encode
 from tallyweir.schemas.contract import Contract, load_contract
+from tallyweir.schemas.formats.protobuf.proto_file import compile_source
 from tallyweir.services.operate.redrive.letter_report import letter_json
+from tallyweir.services.produce.emit import emit, plan_faults
+from tallyweir.services.produce.faults import FaultRates
+from tallyweir.services.produce.producer import EventProducer
 from tallyweir.sinks.postgres.audit import read_letter
 from tallyweir.sinks.postgres.server.connection import connect
 
@@ -66,8 +73,8 @@ _MOST = Decimal((1 << 64) - 1)
 _ITEM = {"sku": "s", "count": "9007199254740993"}
 
 
-def _order(contract: Contract, number: int, **changed: object) -> bytes:
-    record: dict[str, Any] = {
+def _record(number: int, **changed: object) -> dict[str, Any]:
+    return {
         "order_id": f"o{number:03}",
         "customer": _MOST,
         "cents": number,
@@ -75,8 +82,11 @@ def _order(contract: Contract, number: int, **changed: object) -> bytes:
         "state": "PAID",
         "items": '[{"sku": "s", "count": "9007199254740993"}]',
         "cash": False,
-    }
-    return encode(contract, record | changed)
+    } | changed
+
+
+def _order(contract: Contract, number: int, **changed: object) -> bytes:
+    return encode(contract, _record(number, **changed))
 
 
 def test_messages_become_rows_and_each_wrong_one_a_dead_letter_with_its_place(
@@ -139,3 +149,86 @@ def test_messages_become_rows_and_each_wrong_one_a_dead_letter_with_its_place(
     assert [(one["name"], one["value"]) for one in shown["fields"]] == [
         ("order_id", "o001")
     ]
+
+
+_RATES = """
+syntax = "proto3";
+message Rate { string state = 1; uint32 percent = 2; }
+"""
+_LOOKED_UP = """
+    pipeline: readings
+    source:
+      topic: {topic}
+      format: protobuf
+      schema: orders.pb#shop.Order
+      event_id: order_id
+      event_time: placed_at
+      watermark_delay: 1 hour
+    monitor: {{samples: 3, redact: [note]}}
+    enrich:
+      - topic: RATES
+        schema: rates.proto#Rate
+        on: {{state: state}}
+        select: {{percent: percent}}
+        refresh: 100 milliseconds
+    outputs:
+      - append: {{table: orders, columns: [order_id, customer, items, percent]}}
+"""
+_ROWS = """\
+order_id,customer,cents,placed_at,state,note,rating,items,card,cash
+c1,18446744073709551615,5,2024-05-01T12:00:00Z,PAID,n,1,"[{""sku"": ""s""}]",,true
+c2,-1,5,2024-05-01T12:00:00Z,PAID,n,1,[],,true
+"""
+
+
+def test_messages_are_emitted_looked_up_run_as_a_batch_and_computed_again(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """A compiled file serves as well as its source."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    (tmp_path / "orders.proto").write_text(_ORDERS)
+    (tmp_path / "items.proto").write_text(_ITEMS)
+    (tmp_path / "orders.pb").write_bytes(compile_source(tmp_path / "orders.proto"))
+    (tmp_path / "rates.proto").write_text(_RATES)
+    rates = WrittenTopic(kafka_bootstrap, f"rates-{uuid.uuid4().hex[:12]}")
+    rates.create(1)
+    rate = load_contract("rates.proto#Rate", tmp_path)
+    value = encode(rate, {"state": "PAID", "percent": 7})
+    rates.send([Sent(value=value, key=b"PAID")])
+    world.write_pipeline(_LOOKED_UP.replace("RATES", rates.name))
+    contract = load_contract("orders.pb#Order", tmp_path)
+    plan = plan_faults(
+        contract=contract,
+        event_id="order_id",
+        partitions=2,
+        rates=FaultRates(duplicates=0.2, poison=0.2),
+    )
+    records = [_record(number, note="n") for number in range(200)]
+    report = emit(
+        EventProducer(kafka_bootstrap),
+        topic=world.topic.name,
+        plan=plan,
+        records=records,
+    )
+    world.run_to_the_end()
+
+    assert world.fetch("SELECT order_id, percent FROM orders ORDER BY 1") == [
+        (one["order_id"], 7) for one in records
+    ]
+    poison = sum(report.expected.poison.values())
+    assert poison == world.value("SELECT count(*) FROM tallyweir.dead_letter")
+    world.assert_verified()
+    again = replay(world)
+    assert (again.verdict, again.exit_code) == ("VERIFIED BY REPLAY", 0), again.told
+
+    (tmp_path / "orders.csv").write_text(_ROWS)
+    world.run_batch("first", tmp_path / "orders.csv")
+    assert world.fetch("SELECT * FROM orders WHERE order_id LIKE 'c%'")[0][:4] == (
+        "c1",
+        _MOST,
+        [{"sku": "s", "count": "0"}],
+        7,
+    )
+    assert world.fetch(
+        "SELECT reason FROM tallyweir.dead_letter WHERE event_id LIKE 'c%'"
+    ) == [("ROW_MISFIT",)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from tallyweir.schemas.formats.avro.wire_format import split
 from tallyweir.services.ingest.event_forms import EVENTS_MAX, ReadEvents, read_events
 from tallyweir.services.ingest.request import RequestHead
 from tallyweir.services.ingest.scoped_ids import NamedEvent
-from tallyweir.services.ingest.served_topics import ServedTopic
+from tallyweir.services.ingest.served_topics import ServedTopic, read_served_topics
 from tallyweir.services.ingest.tests.served import BY_CE_ID, BY_FIELD, page_view
 from tallyweir.services.process.refusals import RefusedError
 
@@ -246,3 +247,22 @@ def test_content_types_are_read_as_http_writes_them() -> None:
     """Case and the charset of UTF-8 do not matter."""
     for value in (b"Application/JSON", b'application/json; charset="UTF-8"'):
         assert RequestHead.read([(b"content-type", value)]).media_type() == JSON
+
+
+def test_a_message_of_protobuf_is_taken_as_it_is_and_as_json(tmp_path: Path) -> None:
+    """JSON may leave out what has a default; a damaged message is refused."""
+    (tmp_path / "m.proto").write_text(
+        'syntax = "proto3"; message M { string id = 1; int32 n = 2; int32 z = 3; }'
+    )
+    file = tmp_path / "m.yaml"
+    file.write_text(
+        "pipeline: m\nsource: {topic: m, format: protobuf, schema: m.proto#M, "
+        "event_id: id}\n"
+    )
+    topic = read_served_topics([file])["m"]
+    as_json = only(read({"id": "shop:1", "n": 5}, topic=topic))
+    media_type = topic.contract.format.media_type
+    as_message = only(read(b"\x10\x05\x0a\x06shop:1", media_type, topic=topic))
+    assert as_json.payload == as_message.payload
+    with pytest.raises(RefusedError):
+        read(b"\x10\x05\x0a\x06shop", media_type, topic=topic)

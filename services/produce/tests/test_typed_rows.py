@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -167,6 +168,22 @@ def test_cells_of_csv_become_documents_of_declared_fields() -> None:
     assert b'{"id":"a","n":3,"at":"2024-05-01","tags":[1,2.5]}' == encode(
         contract, record
     )
+
+
+def test_cells_of_csv_become_messages(tmp_path: Path) -> None:
+    """A field that JSON leaves out has its default; one of CSV is null if it may be."""
+    (tmp_path / "m.proto").write_text(
+        'syntax = "proto3"; enum E { A = 0; B = 1; }'
+        "message M { string id = 1; uint64 n = 2; E e = 3; optional bool good = 4;"
+        "repeated int32 list = 5; }"
+    )
+    contract = load_contract("m.proto#M", tmp_path)
+    text = 'id,n,e,good,list\na,18446744073709551615,B,,"[1, 2]"\n'
+    (record,) = rows(text, contract=contract)
+    most = b"\xff" * 9 + b"\x01"
+    assert encode(contract, record) == b"\n\x01a\x10" + most + b"\x18\x01*\x02\x01\x02"
+    (record,) = rows('{"id": "a", "good": false}', "jsonl", contract)
+    assert encode(contract, record) == b"\n\x01a \x00"
 
 
 def test_rows_know_their_line_when_a_record_does_not_fit() -> None:
