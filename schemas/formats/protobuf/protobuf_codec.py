@@ -75,6 +75,7 @@ class ProtobufCodec:
         check: What a record has to pass.
         may_lack: Whether a message can lack a field that proto2 requires.
         highest: The highest number of a field.
+        harmless_bytes: Longer payloads are checked whole, as ``walk`` says.
     """
 
     fields: tuple[FieldDescriptor, ...]
@@ -89,6 +90,7 @@ class ProtobufCodec:
     check: Check
     may_lack: bool
     highest: int
+    harmless_bytes: int
 
     def read(self, payload: bytes | None, message: Any = None) -> MessageEvent:  # noqa: ANN401
         """Read one payload.
@@ -123,7 +125,7 @@ class ProtobufCodec:
         unnamed = _NONE
         if has_unnamed:
             unnamed, written = self._read_unnamed(payload, message, written)
-        elif written != payload:
+        elif written != payload or len(payload) > self.harmless_bytes:
             self.walk.check(payload)
         others = [get(message) for get in self.read_others]
         return MessageEvent((*self.read_plain(message), *others), written, unnamed)
@@ -145,7 +147,8 @@ class ProtobufCodec:
             The fields, and the canonical form.
         """
         known = message.SerializeToString(deterministic=True)
-        if written == payload and written.startswith(known):
+        is_harmless = len(payload) <= self.harmless_bytes
+        if is_harmless and written == payload and written.startswith(known):
             # All of them stand at the end: a producer that is ahead of the contract
             # adds them there.
             tail = payload[len(known) :]
@@ -252,6 +255,7 @@ def compile_codec(text: str) -> ProtobufCodec:
     gets = tuple(_named(one, compile_get(one)) for one in fields)
     plain = [one for one in fields if is_plain(one)]
     others = [one for one in fields if not is_plain(one)]
+    walk = MessageWalk(message)
     converts = {one.name: as_record_value(one) for one in fields}
     return ProtobufCodec(
         fields=fields,
@@ -262,10 +266,11 @@ def compile_codec(text: str) -> ProtobufCodec:
         gets=gets,
         puts=tuple(compile_put(one) for one in fields),
         converts={name: one for name, one in converts.items() if one is not None},
-        walk=MessageWalk(message),
+        walk=walk,
         check=compile_check(read_tree(message)),
         may_lack=_has_required(message),
         highest=max(one.number for one in fields),
+        harmless_bytes=walk.harmless_bytes,
     )
 
 

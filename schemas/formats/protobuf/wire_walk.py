@@ -16,6 +16,9 @@ from tallyweir.schemas.errors import DecodeError, ReasonCode
 
 #: How deep the library's parser follows messages in messages.
 DEPTH_MAX = 100
+#: The most values that the messages inside of a message may have as JSON, where each
+#: field has one: two bytes are a whole message without any.
+VALUES_MAX = 1_000_000
 _VARINT, _WORD64, _SIZED, _GROUP, _GROUP_END, _WORD32 = range(6)
 _WIDTHS = {_WORD64: 8, _WORD32: 4}
 _WIRE_NAMES = ("a varint", "8 bytes", "a length", "a group", "a group's end", "4 bytes")
@@ -182,6 +185,14 @@ def read_varint(payload: bytes, at: int, end: int) -> tuple[int, int]:
     raise MessageFault(ReasonCode.MALFORMED, f"no varint at byte {at}{cut}")
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What a check has come across: unnamed fields, and the number of values."""
+
+    unnamed: set[str]
+    values: int = 0
+
+
 class MessageWalk:
     """Walks through messages of one type; compiled once."""
 
@@ -193,6 +204,12 @@ class MessageWalk:
         self._fields = {one.number: _FieldWalk(one, known) for one in message.fields}
         self._known = known
 
+    @property
+    def harmless_bytes(self) -> int:
+        """A payload of at most so many bytes cannot have too many values."""
+        most = max(len(one._fields) for one in self._known.values())
+        return 2 * VALUES_MAX // max(1, most)
+
     def check(self, payload: bytes) -> frozenset[str]:
         """Check a whole message.
 
@@ -202,9 +219,9 @@ class MessageWalk:
         Raises:
             MessageFault: Something is wrong.
         """
-        unnamed: set[str] = set()
-        self._check(payload, 0, len(payload), 0, "", unnamed)
-        return frozenset(unnamed)
+        seen = _Seen(set())
+        self._check(payload, 0, len(payload), 0, "", seen)
+        return frozenset(seen.unnamed)
 
     def check_entry(self, payload: bytes, entry: Entry) -> None:
         """Check one entry of a message.
@@ -212,7 +229,7 @@ class MessageWalk:
         Raises:
             MessageFault: Something in it is wrong.
         """
-        self._check(payload, entry.start, entry.end, 0, "", set())
+        self._check(payload, entry.start, entry.end, 0, "", _Seen(set()))
 
     def _check(  # noqa: PLR0913, PLR0917 - called for each nested message
         self,
@@ -221,13 +238,19 @@ class MessageWalk:
         end: int,
         depth: int,
         at: str,
-        unnamed: set[str],
+        seen: _Seen,
     ) -> None:
         require_depth(depth)
+        seen.values += len(self._fields)
+        if seen.values > VALUES_MAX:
+            raise MessageFault(
+                ReasonCode.OUT_OF_RANGE,
+                f"as JSON, the message would have over {VALUES_MAX:,} values",
+            )
         for entry in entries(payload, start, end, depth):
             field = self._fields.get(entry.number)
             if field is None:
-                unnamed.add(f"{at}{entry.number}")
+                seen.unnamed.add(f"{at}{entry.number}")
                 continue
             try:
                 field.check_value(payload, entry)
@@ -239,7 +262,7 @@ class MessageWalk:
                         entry.stop,
                         depth + 1,
                         f"{at}{field.name}.",
-                        unnamed,
+                        seen,
                     )
             except MessageFault as exc:
                 exc.path.append(field.name)
