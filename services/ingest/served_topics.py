@@ -15,7 +15,7 @@ from tallyweir.services.produce.source_section import SourceSection, read_source
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: Types of a field that can hold an ID.
-_ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes"})
+_ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes", "decimal(20,0)"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,8 +52,8 @@ def fingerprint(columns: Sequence[pa.Array], key: bytes) -> U64Array:
     makes it possible to find different IDs with equal fingerprints.
 
     Args:
-        columns: The parts of the ID: arrays of one length, of text, bytes or integers
-            of 32 or 64 bits. They may be slices. No row may be null: the caller
+        columns: The parts of the ID: arrays of one length, of text, bytes, integers
+            of 32 or 64 bits, or decimals without a fraction. They may be slices. No row may be null: the caller
             decides what a missing ID means.
         key: The secret of the installation, 16 bytes.
 
@@ -73,6 +73,9 @@ def part_of(column: pa.Array) -> Part:
         TypeError: It has a type that no ID can have.
     """
     assert column.null_count == 0, "an event without an ID has no fingerprint"
+    if pa.types.is_decimal(column.type) and column.type.scale == 0:
+        # An unsigned number of 64 bits is filed under its digits.
+        column = column.cast(pa.string())
     kind = column.type
     if pa.types.is_integer(kind) and pa.types.is_signed_integer(kind):
         return _fixed_part(Tag.INTEGER, column.cast(pa.int64()), _INTEGER_BYTES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +82,15 @@ def test_one_id_has_the_fingerprint_of_its_row(
     whole = fingerprint([texts, numbers], KEY)
     for row, (text, _, _, number) in zip(whole, rows, strict=True):
         assert id_hash.fingerprint_of((text, number), KEY) == to_bytes(row)
+
+
+def test_an_unsigned_number_is_filed_under_its_digits() -> None:
+    """Whoever asks for it writes these digits."""
+    texts = ["18446744073709551615", "0", "9223372036854775808"]
+    numbers = pa.array([Decimal(one) for one in ["1", *texts]], pa.decimal128(20, 0))
+    assert _pairs(fingerprint([numbers.slice(1)], KEY)) == _pairs(
+        fingerprint([pa.array(texts)], KEY)
+    )
 
 
 def test_blocks_join_without_a_seam() -> None:

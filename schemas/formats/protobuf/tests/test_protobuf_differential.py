@@ -98,6 +98,13 @@ def check_type(seed: int) -> int:
             assert same(value, told), (seed, field.name, value, told)
         other = rewritten(source, descriptor, payload)
         assert codec.read(other).canonical == event.canonical, (seed, payload, other)
+        changed = made_message(source, contract)
+        if changed.IsInitialized() and changed != message:
+            differs = codec.read(
+                rewritten(source, descriptor, changed.SerializeToString())
+            )
+            is_same = differs.canonical == event.canonical
+            assert not is_same or str(changed) == str(message), (seed, payload)
         again = codec.read(event.canonical)
         assert again.canonical == event.canonical, (seed, payload)
         check_record(contract, event, payload)
