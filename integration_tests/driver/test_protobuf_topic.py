@@ -17,11 +17,12 @@ from integration_tests.harness.written_topic import WrittenTopic
 from tallyweir.schemas.codec import encode
 from tallyweir.schemas.contract import Contract, load_contract
 from tallyweir.schemas.formats.protobuf.proto_file import compile_source
+from tallyweir.services.operate.id_fingerprints import fingerprints_of
 from tallyweir.services.operate.redrive.letter_report import letter_json
 from tallyweir.services.produce.emit import emit, plan_faults
 from tallyweir.services.produce.faults import FaultRates
 from tallyweir.services.produce.producer import EventProducer
-from tallyweir.sinks.postgres.audit import read_letter
+from tallyweir.sinks.postgres.audit import explain, narrate, read_letter
 from tallyweir.sinks.postgres.server.connection import connect
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -151,6 +152,10 @@ def test_messages_become_rows_and_each_wrong_one_a_dead_letter_with_its_place(
     ]
 
 
+def _probe(key: bytes, text: str) -> tuple[bytes, ...]:
+    return fingerprints_of(key, text, None)
+
+
 _RATES = """
 syntax = "proto3";
 message Rate { string state = 1; uint32 percent = 2; }
@@ -161,7 +166,7 @@ _LOOKED_UP = """
       topic: {topic}
       format: protobuf
       schema: orders.pb#shop.Order
-      event_id: order_id
+      event_id: customer
       event_time: placed_at
       watermark_delay: 1 hour
     monitor: {{samples: 3, redact: [note]}}
@@ -184,7 +189,7 @@ c2,-1,5,2024-05-01T12:00:00Z,PAID,n,1,[],,true
 def test_messages_are_emitted_looked_up_run_as_a_batch_and_computed_again(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
-    """A compiled file serves as well as its source."""
+    """A compiled file serves as well as its source, and a uint64 as an ID."""
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
     (tmp_path / "orders.proto").write_text(_ORDERS)
     (tmp_path / "items.proto").write_text(_ITEMS)
@@ -199,11 +204,11 @@ def test_messages_are_emitted_looked_up_run_as_a_batch_and_computed_again(
     contract = load_contract("orders.pb#Order", tmp_path)
     plan = plan_faults(
         contract=contract,
-        event_id="order_id",
+        event_id="customer",
         partitions=2,
         rates=FaultRates(duplicates=0.2, poison=0.2),
     )
-    records = [_record(number, note="n") for number in range(200)]
+    records = [_record(n, note="n", customer=_MOST - n - 1) for n in range(200)]
     report = emit(
         EventProducer(kafka_bootstrap),
         topic=world.topic.name,
@@ -218,6 +223,9 @@ def test_messages_are_emitted_looked_up_run_as_a_batch_and_computed_again(
     poison = sum(report.expected.poison.values())
     assert poison == world.value("SELECT count(*) FROM tallyweir.dead_letter")
     world.assert_verified()
+    with connect(world.home_dsn, application_name="test") as home:
+        found = explain(home, "readings", str(_MOST - 5), _probe)
+    assert "was committed to orders" in " ".join(narrate(found, lambda _: None))
     again = replay(world)
     assert (again.verdict, again.exit_code) == ("VERIFIED BY REPLAY", 0), again.told
 

@@ -53,8 +53,8 @@ def fingerprint(columns: Sequence[pa.Array], key: bytes) -> U64Array:
 
     Args:
         columns: The parts of the ID: arrays of one length, of text, bytes, integers
-            of 32 or 64 bits, or decimals without a fraction. They may be slices. No row may be null: the caller
-            decides what a missing ID means.
+            of 32 or 64 bits, or decimals without a fraction. They may be slices. No
+            row may be null: the caller decides what a missing ID means.
         key: The secret of the installation, 16 bytes.
 
     Returns:

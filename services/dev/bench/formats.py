@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from tallyweir.schemas.pipeline.events.source import AVRO, JSON
+from tallyweir.schemas.pipeline.events.source import AVRO, JSON, PROTOBUF
 from tallyweir.schemas.pipeline.pipeline_file import load_pipeline
 from tallyweir.services.dev.bench.peers.peer_runs import (
     FlinkDeduplication,
@@ -38,7 +38,7 @@ from tallyweir.services.dev.bench.world.driver_run import (
     measure_table,
     warm_up,
 )
-from tallyweir.services.local.datasets.page_views import CONTRACT
+from tallyweir.services.local.datasets.page_views import CONTRACT, MESSAGE
 from tallyweir.services.process.endpoints import Endpoints
 
 #: An odd number, so that one of the turns is the median.
@@ -60,6 +60,7 @@ FORMATS: Mapping[str, Mapping[str, object]] = {
             "value": "double precision not null",
         },
     },
+    PROTOBUF: {"format": PROTOBUF, "schema": MESSAGE},
 }
 
 

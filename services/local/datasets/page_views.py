@@ -6,6 +6,7 @@ import heapq
 import uuid
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from tallyweir.schemas.codec import EventRecord, encode_many
 from tallyweir.schemas.contract import load_contract
 
 CONTRACT = "page_view.v1"
+#: The same fields as a message of Protocol Buffers.
+MESSAGE = f"{Path(__file__).parent / 'page_view.proto'}#PageView"
 USERS = 10_000
 PAGES = [f"/shop/articles/{number:02}" for number in range(50)]
 COUNTRIES = [

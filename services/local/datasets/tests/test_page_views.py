@@ -10,6 +10,7 @@ from tallyweir.schemas.codec import decode
 from tallyweir.schemas.contract import load_contract
 from tallyweir.services.local.datasets.page_views import (
     COUNTRIES,
+    MESSAGE,
     PAGES,
     USERS,
     read_page_views,
@@ -50,6 +51,18 @@ def test_views_may_be_longer_and_of_other_users_and_are_else_the_same() -> None:
     for record, other in zip(plain, long, strict=True):
         assert str(other["page"]).startswith(str(record["page"]))
         assert {**record, "page": 0} == {**other, "page": 0}
+
+
+def test_views_hold_the_same_as_messages_of_protobuf() -> None:
+    """A benchmark of formats reads the same views in each."""
+    contract = load_contract(MESSAGE)
+    known = {contract.schema_id: contract}
+    views = zip(
+        read_page_views(500), read_page_views(500, contract=MESSAGE), strict=True
+    )
+    for (key, payload), (other_key, message) in views:
+        assert key == other_key
+        assert decode(payload, KNOWN) == decode(message, known)
 
 
 def test_repeats_are_exact_in_number_and_in_bytes() -> None:
