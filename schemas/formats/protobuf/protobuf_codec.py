@@ -92,13 +92,8 @@ class ProtobufCodec:
     highest: int
     harmless_bytes: int
 
-    def read(self, payload: bytes | None, message: Any = None) -> MessageEvent:  # noqa: ANN401
-        """Read one payload.
-
-        Args:
-            payload: The payload; None is a tombstone.
-            message: A message to use for it, which keeps its memory; None for a new
-                one.
+    def read(self, payload: bytes | None) -> MessageEvent:
+        """Read one payload; None is a tombstone.
 
         Raises:
             DecodeError: It is no event.
@@ -106,11 +101,23 @@ class ProtobufCodec:
         if payload is None:
             raise DecodeError(ReasonCode.EMPTY_PAYLOAD, "the value is null")
         try:
-            return self._read(payload, self.message() if message is None else message)
+            return MessageEvent(*self.read_into(self.message(), payload))
         except MessageFault as exc:
             raise exc.as_error() from None
 
-    def _read(self, payload: bytes, message: Any) -> MessageEvent:  # noqa: ANN401
+    def read_into(
+        self,
+        message: Any,  # noqa: ANN401 - its class is made at run time
+        payload: bytes,
+    ) -> tuple[tuple[object, ...], bytes, frozenset[str]]:
+        """Read one payload into a message, which keeps the memory of all it has read.
+
+        Returns:
+            The parts of a ``MessageEvent``, which takes time to make.
+
+        Raises:
+            MessageFault: It is no event.
+        """
         try:
             message.ParseFromString(payload)
         except ParserError as exc:
@@ -128,7 +135,7 @@ class ProtobufCodec:
         elif written != payload or len(payload) > self.harmless_bytes:
             self.walk.check(payload)
         others = [get(message) for get in self.read_others]
-        return MessageEvent((*self.read_plain(message), *others), written, unnamed)
+        return (*self.read_plain(message), *others), written, unnamed
 
     def _read_unnamed(
         self,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tallyweir.schemas.errors import DecodeError
 from tallyweir.schemas.formats.decoded_columns import DecodedEvents, column_types
 from tallyweir.schemas.formats.protobuf.protobuf_codec import compile_codec
+from tallyweir.schemas.formats.protobuf.wire_walk import MessageFault
 
 if TYPE_CHECKING:
     from tallyweir.schemas.event_contracts import EventContracts
@@ -48,25 +48,24 @@ class ProtobufDecoder:
 
     def decode(self, payloads: pa.Array) -> DecodedEvents:
         """Decode a batch of messages; see ``EventDecoder.decode``."""
-        read = self._codec.read
-        message = None
+        read, message = self._codec.read_into, None
         rows: list[tuple[object, ...]] = []
         canonical: list[bytes | None] = []
         unnamed: Counter[str] = Counter()
-        nothing = (None,) * len(self._codec.fields)
+        nothing: tuple[object, ...] = (None,) * len(self._codec.fields)
         for row, payload in enumerate(payloads.to_pylist()):
             if row % _ROWS_OF_A_MESSAGE == 0:
                 message = self._codec.message()
+            values, written = nothing, None
             try:
-                event = read(payload, message)
-            except DecodeError:
-                rows.append(nothing)
-                canonical.append(None)
-                continue
-            rows.append(event.values)
-            canonical.append(event.canonical)
-            if event.unnamed:
-                unnamed.update(event.unnamed)
+                if payload is not None:
+                    values, written, others = read(message, payload)
+                    if others:
+                        unnamed.update(others)
+            except MessageFault:
+                pass
+            rows.append(values)
+            canonical.append(written)
         columns = list(zip(*rows, strict=True)) or [()] * len(nothing)
         return DecodedEvents(
             columns={

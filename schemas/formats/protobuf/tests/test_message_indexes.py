@@ -11,7 +11,7 @@ from tallyweir.schemas.formats.protobuf.message_indexes import (
     split_indexes,
 )
 
-_TREE = {
+_TREE: dict[str, dict[str, object]] = {
     "First": {"Inner": {"Deep": {}}, "Other": {}},
     "Second": {"Inner": {}},
 }
