@@ -31,7 +31,7 @@ from tallyweir.schemas.formats.json.framed_json import FramedJson
 from tallyweir.schemas.formats.json.json_fields import read_fields
 from tallyweir.schemas.formats.json.json_format import Json
 from tallyweir.schemas.formats.known_formats import FORMATS, format_of
-from tallyweir.schemas.schema_tree import Nullable, Record, describe, item_of
+from tallyweir.schemas.schema_tree import Record, column_type, may_be_null
 
 CONTRACTS_FOLDER = Path(__file__).parent / "avro"
 CONTRACT_BYTES_MAX = 1_000_000
@@ -53,7 +53,8 @@ class ContractField:
     Attributes:
         name: Also the column's name.
         type: The logical type if the field has one, otherwise the plain type:
-            ``timestamp-micros``, ``decimal(10,2)``, ``long``, ``record``.
+            ``timestamp-micros``, ``decimal(10,2)``, ``long``, ``record``; ``json`` as
+            ``column_type`` says.
         nullable: Whether an event may lack a value here.
         lacking: The other contracts of the pipeline that do not have the field.
     """
@@ -245,8 +246,8 @@ def list_fields(tree: Record) -> tuple[ContractField, ...]:
     return tuple(
         ContractField(
             name=entry.name,
-            type=describe(item_of(entry.node)),
-            nullable=isinstance(entry.node, Nullable),
+            type=column_type(entry.node),
+            nullable=may_be_null(entry.node),
         )
         for entry in tree.fields
     )

@@ -1,14 +1,18 @@
 """Read JSON values as values of a contract; types that JSON lacks travel as text.
 
-Dates and instants are ISO 8601 (an instant with its offset), decimals are texts, and
-bytes are base64. Whole numbers for instants and dates count in the contract's unit. All
-other values pass through unchanged; the encoder decides whether they fit.
+Dates, times, instants and durations are ISO 8601 (an instant with its offset),
+decimals are texts, and bytes are base64. Whole numbers for instants, times and dates
+count in the contract's unit. A value of a union of several types is an object of one
+member, which names the branch. All other values pass through unchanged; the encoder
+decides whether they fit.
 """
 
 from __future__ import annotations
 
 import base64
+import collections.abc
 import datetime as dt
+import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 
@@ -23,12 +27,15 @@ from tallyweir.schemas.schema_tree import (
     Record,
     SchemaNode,
     Sequence,
+    Union,
     describe,
 )
 
 Convert = Callable[[object], object]
+NamedConverts = collections.abc.Mapping[str, Convert | None]
 
 _SHOWN = 60
+_BELOW_MICROS = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 
 
 class UnreadableTextError(Exception):
@@ -75,24 +82,34 @@ def _convert_members(
 
 
 def _compile(node: SchemaNode, at: str) -> Convert | None:
+    convert: Convert | None = None
     match node:
         case Nullable():
-            return _compile(node.item, at)
+            convert = _compile(node.item, at)
+        case Union():
+            pairs = zip(node.names, node.branches, strict=True)
+            convert = _of_members(
+                {
+                    name: _compile(branch, f"{at}.{name}")
+                    for name, branch in pairs
+                    if branch is not None
+                }
+            )
         case Sequence():
             item = _compile(node.item, f"{at}[]")
-            return item and _each_item(item)
+            convert = item and _each_item(item)
         case Mapping():
             item = _compile(node.item, f"{at}{{}}")
-            return item and _each_value(item)
+            convert = item and _each_value(item)
         case Record():
-            members = _members(node, at)
-            return _each_member(members) if members else None
+            convert = _of_members(_members(node, at))
         case Enumeration():
-            return None
+            pass
         case Primitive() | Fixed():
             kind = node.logical or ("bytes" if isinstance(node, Fixed) else node.kind)
             parse = PARSERS.get(kind)
-            return parse and _text_as(parse, describe(node), at)
+            convert = parse and _text_as(parse, describe(node), at)
+    return convert
 
 
 def _each_item(convert: Convert) -> Convert:
@@ -109,7 +126,10 @@ def _each_value(convert: Convert) -> Convert:
     )
 
 
-def _each_member(members: dict[str, Convert]) -> Convert:
+def _of_members(found: NamedConverts) -> Convert | None:
+    members = {name: convert for name, convert in found.items() if convert}
+    if not members:
+        return None
     return lambda value: (
         _convert_members(value, members) if isinstance(value, dict) else value
     )
@@ -127,8 +147,15 @@ def _text_as(parse: Callable[[str], object], kind: str, at: str) -> Convert:
     return convert
 
 
+def _moment(text: str) -> dt.datetime:
+    # Python drops the digits of a second that it does not keep.
+    if _BELOW_MICROS.search(text):
+        raise ValueError(text)
+    return dt.datetime.fromisoformat(text)
+
+
 def _instant(text: str) -> dt.datetime:
-    moment = dt.datetime.fromisoformat(text)
+    moment = _moment(text)
     if moment.tzinfo is None:
         raise ValueError(text)
     # Convert to UTC now: an offset may lead out of the years that a record may have.
@@ -139,10 +166,16 @@ def _instant(text: str) -> dt.datetime:
 
 
 def _local(text: str) -> dt.datetime:
-    moment = dt.datetime.fromisoformat(text)
+    moment = _moment(text)
     if moment.tzinfo is not None:
         raise ValueError(text)
     return moment
+
+
+def _time(text: str) -> dt.time:
+    if _BELOW_MICROS.search(text):
+        raise ValueError(text)
+    return dt.time.fromisoformat(text)
 
 
 def _base64(text: str) -> bytes:
@@ -156,6 +189,10 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "timestamp-micros": _instant,
     "local-timestamp-millis": _local,
     "local-timestamp-micros": _local,
+    "timestamp-nanos": _instant,
+    "local-timestamp-nanos": _local,
+    "time-millis": _time,
+    "time-micros": _time,
     "decimal": Decimal,
     "bytes": _base64,
 }

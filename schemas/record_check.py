@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
 
 from tallyweir.schemas.schema_tree import (
+    INT,
+    NANOS_PER_MICRO,
     NUMBER_BOUNDS,
     Enumeration,
     Fixed,
@@ -24,6 +27,7 @@ from tallyweir.schemas.schema_tree import (
     Record,
     SchemaNode,
     Sequence,
+    Union,
     describe,
 )
 
@@ -31,6 +35,15 @@ Check = Callable[[object], None]
 """Returns when the value fits; raises ``MisfitError`` when not."""
 
 FLOAT_MAX = 3.4028234663852886e38
+
+
+_MICROS_PER_MILLI = 1_000
+_DURATION = re.compile(
+    r"P(?=[0-9T])(?:(?P<years>[0-9]{1,9})Y)?(?:(?P<months>[0-9]{1,10})M)?"
+    r"(?:(?P<weeks>[0-9]{1,9})W)?(?:(?P<days>[0-9]{1,10})D)?"
+    r"(?:T(?=[0-9])(?:(?P<hours>[0-9]{1,4})H)?(?:(?P<minutes>[0-9]{1,6})M)?"
+    r"(?:(?P<seconds>[0-9]{1,7})(?:\.(?P<millis>[0-9]{1,3}))?S)?)?"
+)
 
 
 class MisfitError(Exception):
@@ -44,12 +57,37 @@ def compile_check(node: SchemaNode, at: str = "") -> Check:
             return _check_record(node, at)
         case Nullable():
             return _check_nullable(node, at)
+        case Union():
+            return _check_union(node, at)
         case Sequence():
             return _check_sequence(node, at)
         case Mapping():
             return _check_mapping(node, at)
         case _:
             return _check_scalar(node, at)
+
+
+def duration_bytes(text: str) -> bytes:
+    """Write an ISO 8601 duration, ``P1M2DT3.004S``, as the twelve bytes of Avro's.
+
+    Raises:
+        ValueError: It is none, or does not fit an ``interval`` or Avro's type.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    parts = {name: int(digits or 0) for name, digits in found.groupdict().items()}
+    millis = int((found["millis"] or "").ljust(3, "0"))
+    seconds = (parts["hours"] * 60 + parts["minutes"]) * 60 + parts["seconds"]
+    months = parts["years"] * 12 + parts["months"]
+    days = parts["weeks"] * 7 + parts["days"]
+    if months > INT[1] or days > INT[1]:
+        raise ValueError(text)
+    try:
+        counts = (months, days, seconds * 1_000 + millis)
+        return b"".join(count.to_bytes(4, "little") for count in counts)
+    except OverflowError as exc:
+        raise ValueError(text) from exc
 
 
 def _misfit(at: str, node: SchemaNode, value: object) -> MisfitError:
@@ -98,6 +136,27 @@ def _check_nullable(node: Nullable, at: str) -> Check:
     return check
 
 
+def _check_union(node: Union, at: str) -> Check:
+    checks = {
+        name: compile_check(branch, f"{at}.{name}")
+        for name, branch in zip(node.names, node.branches, strict=True)
+        if branch is not None
+    }
+
+    def check(value: object) -> None:
+        if value is None and None in node.branches:
+            return
+        if not isinstance(value, dict) or len(value) != 1:
+            raise _misfit(at, node, value)
+        ((name, one),) = value.items()
+        if name not in checks:
+            known = ", ".join(checks)
+            raise MisfitError(f"field {at}: {name!r:.60} is not one of {known}")
+        checks[name](one)
+
+    return check
+
+
 def _check_sequence(node: Sequence, at: str) -> Check:
     check_item = compile_check(node.item, f"{at}[]")
 
@@ -138,10 +197,10 @@ def _scalar_test(node: Primitive | Fixed | Enumeration) -> Callable[[object], bo
         return lambda value: isinstance(value, str) and value in symbols
     if node.logical == "decimal":
         return _decimal_test(node.precision, node.scale)
-    if isinstance(node, Fixed):
+    if isinstance(node, Fixed) and node.logical is None:
         size = node.size
         return lambda value: isinstance(value, bytes) and len(value) == size
-    kind = node.logical or node.kind
+    kind = node.logical or ("bytes" if isinstance(node, Fixed) else node.kind)
     if kind in NUMBER_BOUNDS:
         return _number_test(kind)
     return _PLAIN_TESTS[kind]
@@ -151,10 +210,12 @@ def _number_test(kind: str) -> Callable[[object], bool]:
     lowest, highest = NUMBER_BOUNDS[kind]
     is_other_form = _CALENDAR_TESTS.get(kind)
 
+    step = NANOS_PER_MICRO if kind.endswith("-nanos") else 1
+
     def fits(value: object) -> bool:
         # In Python a bool is an int; as a number it is certainly a mistake.
         if type(value) is int:
-            return lowest <= value <= highest
+            return lowest <= value <= highest and value % step == 0
         return is_other_form is not None and is_other_form(value)
 
     return fits
@@ -182,6 +243,25 @@ def _is_date(value: object) -> bool:
 
 def _is_instant(value: object) -> bool:
     return isinstance(value, dt.datetime) and value.utcoffset() is not None
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, dt.time) and value.tzinfo is None
+
+
+def _is_time_of_millis(value: object) -> bool:
+    return (
+        isinstance(value, dt.time)
+        and value.tzinfo is None
+        and value.microsecond % _MICROS_PER_MILLI == 0
+    )
+
+
+def _is_duration(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(duration_bytes(value))
+    except ValueError:
+        return False
 
 
 def _is_local(value: object) -> bool:
@@ -213,6 +293,10 @@ _CALENDAR_TESTS: dict[str, Callable[[object], bool]] = {
     "timestamp-micros": _is_instant,
     "local-timestamp-millis": _is_local,
     "local-timestamp-micros": _is_local,
+    "timestamp-nanos": _is_instant,
+    "local-timestamp-nanos": _is_local,
+    "time-millis": _is_time_of_millis,
+    "time-micros": _is_time,
 }
 _PLAIN_TESTS: dict[str, Callable[[object], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
@@ -223,4 +307,5 @@ _PLAIN_TESTS: dict[str, Callable[[object], bool]] = {
     "float": _is_single,
     "double": _is_real,
     "uuid": _is_uuid,
+    "duration": _is_duration,
 }

@@ -19,6 +19,7 @@ from tallyweir.schemas.contract import Contract, ContractField
 from tallyweir.schemas.formats.format import EventRecord
 from tallyweir.schemas.json_records import PARSERS as TEXT_PARSERS
 from tallyweir.schemas.json_records import UnreadableTextError, compile_reader
+from tallyweir.schemas.schema_tree import is_flat
 
 Parse = Callable[[str], object]
 
@@ -63,7 +64,11 @@ class CsvRows:
         for field in contract.fields:
             if field.name not in header and not field.nullable:
                 raise RowError("INPUT_COLUMN", f"the column {field.name} is missing")
-        self._parsers = [_cell_parser(self._fields[name]) for name in header]
+        nested = {one.name for one in contract.tree.fields if not is_flat(one.node)}
+        self._parsers = [
+            _cell_parser(self._fields[name], is_nested=name in nested)
+            for name in header
+        ]
 
     def read(self, cells: Sequence[str]) -> EventRecord:
         """Make a record of a row's cells.
@@ -130,9 +135,9 @@ class JsonRows:
             raise RowError("INPUT_VALUE", f"column {exc.at}: {exc.saw}") from None
 
 
-def _cell_parser(field: ContractField) -> Parse:
+def _cell_parser(field: ContractField, *, is_nested: bool) -> Parse:
     family = _family(field.type)
-    if family not in _PARSERS:
+    if is_nested or family not in _PARSERS:
         raise RowError(
             "INPUT_COLUMN",
             f"the column {field.name} is a {field.type}, which CSV cannot carry",
@@ -194,6 +199,7 @@ _PARSERS: dict[str, Parse] = {
     "double": _real,
     "string": str,
     "uuid": str,
+    "duration": str,
     "json": str,
     "enum": str,
     **{kind: parse for kind, parse in TEXT_PARSERS.items() if kind != "bytes"},

@@ -20,6 +20,7 @@ from integration_tests.harness.readings import (
     write_contract,
 )
 from tallyweir.schemas.codec import encode
+from tallyweir.schemas.formats.avro.tests.made_payloads import encoded_number
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
 from tallyweir.sinks.postgres.audit import explain
 
@@ -268,3 +269,148 @@ def test_every_type_of_avro_arrives_as_what_it_is(
     assert [(True, record["day"], 2, total, 0.5, record["text"], local, 4)] == windows
     world.assert_conserved(everything)
     world.assert_verified("everything")
+
+
+def _of(field: str, kind: str, logical: str, **more: object) -> dict[str, object]:
+    return {"name": field, "type": {"type": kind, "logicalType": logical, **more}}
+
+
+_BEYOND_SPARK: dict[str, object] = {
+    "type": "record",
+    "name": "BeyondSpark",
+    "fields": [
+        {"name": "id", "type": "string"},
+        _of("at", "long", "timestamp-nanos"),
+        _of("local", "long", "local-timestamp-nanos"),
+        _of("opens", "int", "time-millis"),
+        _of("closes", "long", "time-micros"),
+        _of("lasts", "fixed", "duration", name="Lasts", size=12),
+        _of("token", "fixed", "uuid", name="Token", size=16),
+        _of("amount", "bytes", "decimal", precision=64, scale=10),
+        _of("digits", "fixed", "decimal", name="Digits", size=40, precision=90),
+        {"name": "price", "type": ["null", "long", "string", "double"]},
+        {"name": "slots", "type": {"type": "array", "items": "Slot"}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ],
+}
+_SLOT: dict[str, object] = {
+    "type": "record",
+    "name": "Slot",
+    "fields": [
+        _of("from", "int", "time-millis"),
+        {"name": "n", "type": ["int", "string"]},
+    ],
+}
+_BEYOND_SPARK["fields"][10]["type"]["items"] = _SLOT  # type: ignore[index]
+
+_BEYOND_SPARK_PIPELINE = """
+    pipeline: beyond
+    source:
+      topic: {topic}
+      schema: beyond_spark.v1.avsc
+      event_id: id
+      event_time: at
+      watermark_delay: 1 hour
+    validate:
+      OPENS_LATE: "opens < '12'"
+      NO_TAGS: "size(tags) > 0"
+    monitor: {{samples: 3}}
+    outputs:
+      - append: {{table: readings}}
+      - outbox:
+          topic: {topic}-out
+          key: opens
+      - window:
+          table: beyond_by_hour
+          fixed: 1 hour
+          by: [opens]
+          aggregate: {{n: count(*), amount: max(amount)}}
+"""
+
+
+def test_types_that_spark_does_not_hold_arrive_exactly(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Times, durations, wide decimals, unions: each in its own type of Postgres."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    contract = write_contract(tmp_path / "beyond_spark.v1.avsc", _BEYOND_SPARK)
+    world.write_pipeline(_BEYOND_SPARK_PIPELINE)
+    at = NOON.replace(microsecond=123_456)
+    wide, widest = Decimal(f"-{'9' * 54}.{'9' * 9}8"), Decimal("1" + "0" * 89)
+    record: dict[str, object] = {
+        "id": "a",
+        "at": at,
+        "local": at.replace(tzinfo=None),
+        "opens": dt.time(8, 30, 0, 5_000),
+        "closes": dt.time(23, 59, 59, 999_999),
+        "lasts": "P14M3DT4.005S",
+        "token": uuid.UUID(int=7),
+        "amount": wide,
+        "digits": widest,
+        "price": {"long": 2**63 - 1},
+        "slots": [
+            {"from": dt.time(7), "n": {"int": 1}},
+            {"from": dt.time(7, 0, 1), "n": {"string": "1"}},
+        ],
+        "tags": ["x"],
+    }
+    late = {**record, "id": "b", "opens": dt.time(12)}
+    raw = encode(contract, {**record, "id": "d"})
+    none = encode(contract, {**record, "id": "c", "price": None})
+    nanos = encoded_number(int(at.timestamp()) * 10**9 + 123_456_000)
+    inexact = encoded_number(int(at.timestamp()) * 10**9 + 123_456_001)
+    assert raw.count(nanos) == 2
+    everything = world.topic.send(
+        [
+            Sent(value=encode(contract, record)),
+            Sent(value=none),
+            Sent(value=encode(contract, record), fate="duplicate"),
+            Sent(value=encode(contract, late), fate="OPENS_LATE"),
+            Sent(value=raw.replace(nanos, inexact, 1), fate="MALFORMED"),
+            Sent(value=encode(contract, record)[:-1], fate="MALFORMED"),
+        ]
+    )
+    world.run_to_the_end()
+    ((kinds,),) = world.fetch(
+        "SELECT jsonb_object_agg(column_name, data_type) "
+        "FROM information_schema.columns WHERE table_name = 'readings'"
+    )
+    assert {
+        "at": "timestamp with time zone",
+        "local": "timestamp without time zone",
+        "opens": "time without time zone",
+        "closes": "time without time zone",
+        "lasts": "interval",
+        "token": "text",
+        "amount": "numeric",
+        "digits": "numeric",
+        "price": "jsonb",
+        "slots": "jsonb",
+        "tags": "jsonb",
+    } == {name: kind for name, kind in kinds.items() if name in record and name != "id"}
+    (row,) = world.fetch(
+        "SELECT at, local, opens, closes, token, amount, digits, price, slots, tags, "
+        "lasts = '14 mons 3 days 4.005 s'::interval, lasts::text "
+        "FROM readings WHERE id = 'a'"
+    )
+    slots = [
+        {"from": "07:00:00.000000", "n": {"int": 1}},
+        {"from": "07:00:01.000000", "n": {"string": "1"}},
+    ]
+    plain = [record[name] for name in ("at", "local", "opens", "closes")]
+    assert (*plain, str(record["token"]), wide, widest) == row[:7]
+    assert ({"long": 2**63 - 1}, slots, ["x"], True) == row[7:11]
+    assert row[11] == "1 year 2 mons 3 days 00:00:04.005"
+    assert [(None,)] == world.fetch("SELECT price FROM readings WHERE id = 'c'")
+    assert [("08:30:00.005000", 2, f"{wide:f}")] == world.fetch(
+        "SELECT opens, n, amount FROM beyond_by_hour"
+    )
+    (message, key) = world.fetch(
+        "SELECT convert_from(value, 'UTF8')::json, convert_from(key, 'UTF8') "
+        "FROM tallyweir.outbox ORDER BY kafka_offset LIMIT 1"
+    )[0]
+    assert (message["opens"], key) == ("08:30:00.005000", "08:30:00.005000")
+    assert message["lasts"] == "P14M3DT4.005S"
+    assert message["price"] == {"long": 2**63 - 1}
+    world.assert_conserved(everything)
+    world.assert_verified("beyond")

@@ -12,11 +12,14 @@ import pyarrow as pa
 
 from tallyweir.schemas.event_contracts import EventContracts
 from tallyweir.schemas.schema_tree import (
-    Enumeration,
     Fixed,
     Primitive,
     SchemaNode,
+    column_type,
+    is_beyond_spark,
+    is_flat,
     item_of,
+    travels_as,
 )
 
 _TYPES = {
@@ -35,6 +38,8 @@ _TYPES = {
     "timestamp-micros": pa.timestamp("us", tz="UTC"),
     "local-timestamp-millis": pa.timestamp("us"),
     "local-timestamp-micros": pa.timestamp("us"),
+    "timestamp-nanos": pa.timestamp("us", tz="UTC"),
+    "local-timestamp-nanos": pa.timestamp("us"),
 }
 
 
@@ -85,20 +90,24 @@ class EventDecoder(Protocol):
         """
 
 
-def is_flat(node: SchemaNode) -> bool:
-    """Tell whether a type has no parts, so that it can be a column."""
-    return isinstance(item_of(node), Primitive | Fixed | Enumeration)
+def is_column(node: SchemaNode) -> bool:
+    """Tell whether a decoder returns a field of a type as a column."""
+    return is_flat(node) or is_beyond_spark(node)
 
 
 def arrow_type(node: SchemaNode) -> pa.DataType:
-    """Return the column type for a type without parts."""
+    """Return the column type for a type that ``is_column``.
+
+    Values that travel as text (``travels_as``), enums and UUIDs are texts.
+    """
     item = item_of(node)
-    if isinstance(item, Enumeration):
+    if travels_as(column_type(item)) or not isinstance(item, Primitive | Fixed):
         return pa.string()
-    assert isinstance(item, Primitive | Fixed), "a type with parts is no column"
     if item.logical == "decimal":
         return pa.decimal128(item.precision, item.scale)
-    return pa.binary() if isinstance(item, Fixed) else _TYPES[item.logical or item.kind]
+    if isinstance(item, Fixed):
+        return pa.string() if item.logical == "uuid" else pa.binary()
+    return _TYPES[item.logical or item.kind]
 
 
 def column_types(
@@ -110,5 +119,5 @@ def column_types(
         for one in contracts.each
         for field in one.contract.tree.fields
     }
-    assert all(name in nodes and is_flat(nodes[name]) for name in wanted), wanted
+    assert all(name in nodes and is_column(nodes[name]) for name in wanted), wanted
     return {name: arrow_type(nodes[name]) for name in wanted}

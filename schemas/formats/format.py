@@ -203,7 +203,7 @@ class Format(ABC):
 
         Args:
             contracts: The contracts by which the events are read, with their writers.
-            wanted: The fields to return, each of a type without parts. The decoder
+            wanted: The fields to return, each of a type that ``is_column``. The decoder
                 checks all other fields as strictly, but does not return them.
         """
 
@@ -212,13 +212,13 @@ class Format(ABC):
     ) -> str | None:
         """Return how Spark decodes a column of payloads to structs, as Spark SQL.
 
-        A struct has the contract's fields; it is null if no writer of the contract
-        wrote the payload. Spark may be more lenient than the decoder, which decides
-        what is an event.
+        A struct has the contract's fields but those that are beyond Spark; it is null
+        if no writer of the contract wrote the payload. Spark may be more lenient than
+        the decoder, which decides what is an event.
 
         Returns:
-            None if Spark cannot. Then it gets the columns from the decoder, and the
-            contract has only fields without parts.
+            None if Spark cannot. Then it gets all columns from the decoder, and the
+            contract has only fields of types that are columns.
         """
         del contract, writers, column
         return None

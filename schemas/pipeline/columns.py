@@ -45,7 +45,7 @@ from tallyweir.schemas.schema_tree import NESTED_TYPES
 # Types whose every value has one spelling in bytes, which a fingerprint needs.
 _ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes", "decimal(20,0)"})
 # Types of instants. A local timestamp has no zone, so it cannot be ordered.
-_TIME_TYPES = frozenset({"timestamp-millis", "timestamp-micros"})
+_TIME_TYPES = frozenset({"timestamp-millis", "timestamp-micros", "timestamp-nanos"})
 
 
 def columns_by_step(

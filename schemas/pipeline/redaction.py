@@ -20,7 +20,7 @@ from tallyweir.schemas.pipeline.events.enrichment import Enrichment
 from tallyweir.schemas.pipeline.expressions.expressions import reads_any
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 from tallyweir.schemas.schema_tree import Mapping as MapNode
-from tallyweir.schemas.schema_tree import Nullable, Record, SchemaNode
+from tallyweir.schemas.schema_tree import Nullable, Record, SchemaNode, Union
 from tallyweir.schemas.schema_tree import Sequence as ListNode
 
 #: The names of a part within a column, outermost first.
@@ -161,6 +161,10 @@ def _parts_of(contracts: EventContracts) -> dict[str, None]:
         match node:
             case Nullable() | ListNode() | MapNode():
                 walk(node.item, above)
+            case Union():
+                for branch in node.branches:
+                    if branch is not None:
+                        walk(branch, above)
             case Record():
                 for entry in node.fields:
                     name = f"{above}.{entry.name}" if above else entry.name

@@ -95,6 +95,47 @@ FLAT_TYPES: list[tuple[object, st.SearchStrategy[object]]] = [
     ),
 ]
 
+# What 64 bits of nanoseconds hold.
+_FIRST_NANOS = dt.datetime.fromisoformat("1677-09-22")
+_LAST_NANOS = dt.datetime.fromisoformat("2262-04-11")
+#: The types that Spark does not hold, with the values that fit them.
+BEYOND_SPARK: list[tuple[object, st.SearchStrategy[object]]] = [
+    (
+        {"type": "int", "logicalType": "time-millis"},
+        st.times().map(lambda t: t.replace(microsecond=t.microsecond // 1000 * 1000)),
+    ),
+    ({"type": "long", "logicalType": "time-micros"}, st.times()),
+    (
+        {"type": "long", "logicalType": "timestamp-nanos"},
+        st.datetimes(_FIRST_NANOS, _LAST_NANOS, timezones=st.just(dt.UTC)),
+    ),
+    (
+        {"type": "long", "logicalType": "local-timestamp-nanos"},
+        st.datetimes(_FIRST_NANOS, _LAST_NANOS),
+    ),
+    (
+        {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"},
+        st.uuids(),
+    ),
+    (
+        {"type": "fixed", "name": "I", "size": 12, "logicalType": "duration"},
+        st.tuples(
+            st.integers(0, (1 << 31) - 1),
+            st.integers(0, (1 << 31) - 1),
+            st.integers(0, (1 << 32) - 1),
+        ).map(lambda n: f"P{n[0]}M{n[1]}DT{n[2] // 1000}.{n[2] % 1000:03}S"),
+    ),
+    (
+        {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 10},
+        decimals(64, 10),
+    ),
+    (
+        {"type": "fixed", "name": "B", "size": 40}
+        | {"logicalType": "decimal", "precision": 90, "scale": 0},
+        decimals(90, 0),
+    ),
+]
+
 
 def contract_of(schema: Json, *, schema_id: int = 7) -> Contract:
     """A contract without a file."""
@@ -114,7 +155,8 @@ def contract_of(schema: Json, *, schema_id: int = 7) -> Contract:
 @st.composite
 def flat_contracts(draw: st.DrawFn) -> tuple[Contract, list[dict[str, object]]]:
     """A contract of flat fields and up to ten records of it."""
-    chosen = draw(st.lists(st.sampled_from(FLAT_TYPES), min_size=1, max_size=6))
+    every = [*FLAT_TYPES, *BEYOND_SPARK]
+    chosen = draw(st.lists(st.sampled_from(every), min_size=1, max_size=6))
     fields: list[Json] = []
     values: dict[str, st.SearchStrategy[object]] = {}
     for index, (declared, strategy) in enumerate(chosen):
@@ -181,14 +223,37 @@ nested_records = st.fixed_dictionaries(
 
 _UUID: Json = {"type": "string", "logicalType": "uuid"}
 _LETTERS: Json = {"type": "enum", "name": "L", "symbols": ["A", "B", "C"]}
-_PLACE: Json = {
-    "type": "record",
-    "name": "P",
-    "fields": [
-        {"name": "key", "type": ["null", _UUID]},
-        {"name": "marks", "type": {"type": "array", "items": "boolean"}},
-    ],
-}
+_PLACE_FIELDS: list[Json] = [
+    {"name": "key", "type": ["null", _UUID]},
+    {"name": "marks", "type": {"type": "array", "items": "boolean"}},
+]
+_PLACE: Json = {"type": "record", "name": "P", "fields": _PLACE_FIELDS}
+_OPENS: Json = {"type": "int", "logicalType": "time-millis"}
+_LATER: Json = {"name": "opens", "type": ["null", _OPENS], "default": None}
+#: Types with parts that Spark does not hold, which become JSON.
+UNIONS: list[object] = [
+    ["int", "string"],
+    ["null", "long", "double", "boolean", "bytes"],
+    ["string", "null", _PLACE, {"type": "array", "items": ["int", "null", "string"]}],
+    {"type": "array", "items": _OPENS},
+    {
+        "type": "map",
+        "values": [
+            "null",
+            {"type": "bytes", "logicalType": "decimal", "precision": 50, "scale": 2},
+        ],
+    },
+    {
+        "type": "record",
+        "name": "Q",
+        "fields": [
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+            {"name": "on", "type": {"type": "int", "logicalType": "date"}},
+            {"name": "one", "type": [_LETTERS, "float"]},
+            {"name": "other", "type": ["float", "null", "string"]},
+        ],
+    },
+]
 #: What a field may have been written as, and what it may be read as since.
 CHANGES: list[tuple[object, object]] = [
     *((declared, declared) for declared, _ in FLAT_TYPES),
@@ -209,8 +274,15 @@ CHANGES: list[tuple[object, object]] = [
         | {"logicalType": "decimal", "precision": 38, "scale": 3},
     )
     * 2,
+    *((declared, declared) for declared, _ in BEYOND_SPARK),
+    *((declared, declared) for declared in UNIONS),
+    # A part that came later makes all of it JSON.
+    (
+        {"type": "array", "items": _PLACE},
+        {"type": "array", "items": {**_PLACE, "fields": [*_PLACE_FIELDS, _LATER]}},
+    ),
 ]
-#: Types that are no columns.
+#: Types with parts that Spark reads.
 NESTED_TYPES: list[object] = [
     {"type": "array", "items": "int"},
     {"type": "array", "items": {"type": "array", "items": ["null", "string"]}},
@@ -316,7 +388,9 @@ def _version(number: int, schema_id: int, fields: list[Json]) -> Contract:
 
 
 def _form(kind: object, number: int) -> object:
-    """The type itself, or null or it in either order."""
+    """The type itself, or null or it in either order; a union has null inside."""
+    if isinstance(kind, list):
+        return kind
     return [kind, ["null", kind], [kind, "null"]][number]
 
 

@@ -22,6 +22,7 @@ from tallyweir.schemas.schema_tree import (
     Record,
     SchemaNode,
     Sequence,
+    Union,
 )
 from tallyweir.services.ingest.event_forms import EVENTS_MAX
 from tallyweir.services.ingest.request import (
@@ -53,6 +54,8 @@ _TEXT_FORMATS = {
     "date": "date",
     "timestamp-millis": "date-time",
     "timestamp-micros": "date-time",
+    "timestamp-nanos": "date-time",
+    "duration": "duration",
     "uuid": "uuid",
     "bytes": "byte",
 }
@@ -187,6 +190,9 @@ def event_schema(node: SchemaNode) -> Json:
             }
         case Nullable():
             return {"anyOf": [{"type": "null"}, event_schema(node.item)]}
+        case Union():
+            pairs = zip(node.names, node.branches, strict=True)
+            return {"anyOf": [_branch_schema(name, one) for name, one in pairs]}
         case Sequence():
             return {"type": "array", "items": event_schema(node.item)}
         case Mapping():
@@ -198,12 +204,23 @@ def event_schema(node: SchemaNode) -> Json:
             return _scalar_schema(node)
 
 
+def _branch_schema(name: str, branch: SchemaNode | None) -> Json:
+    if branch is None:
+        return {"type": "null"}
+    return {
+        "type": "object",
+        "properties": {name: event_schema(branch)},
+        "required": [name],
+        "additionalProperties": False,
+    }
+
+
 def _scalar_schema(node: Primitive | Fixed | Enumeration) -> Json:
     if isinstance(node, Enumeration):
         return {"type": "string", "enum": list(node.symbols)}
-    if isinstance(node, Fixed):
+    if isinstance(node, Fixed) and node.logical is None:
         return {"type": "string"}
-    kind = node.logical or node.kind
+    kind = node.logical or ("bytes" if isinstance(node, Fixed) else node.kind)
     if kind in _NUMBERS:
         lowest, highest = NUMBER_BOUNDS[kind]
         return {"type": "integer", "minimum": lowest, "maximum": highest}

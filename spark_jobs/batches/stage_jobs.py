@@ -291,7 +291,7 @@ class StageJobs:
             number = self.layout.outputs.index(table)
             output = self.recipe.pipeline.outputs[number]
             types = {
-                column.name: column.postgres_type
+                column.name: "text" if column.is_text else column.postgres_type
                 for column in (*table.key, *table.event_columns)
             }
             yield as_stateful(output, number, event_time, types), table

@@ -1,13 +1,13 @@
 """Decode payloads only for what Spark computes and looks up.
 
 Tasks decode events themselves, by ``EventContracts.decoder``. Spark decodes a format
-that it can (``Format.spark_expression``). It gets the columns of any other format from
-the format's decoder, as tasks do.
+that it can (``Format.spark_expression``). It gets the columns of any other format, and
+the fields that are beyond it, from the format's decoder, as tasks do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from tallyweir.schemas.event_contracts import EventContracts
 from tallyweir.schemas.formats.decoded_columns import column_types
+from tallyweir.schemas.schema_tree import is_beyond_spark
 from tallyweir.spark_jobs.source.event_columns import UNDECODED, VALUE
 
 
@@ -44,18 +45,31 @@ def with_fields(rows: DataFrame, contracts: EventContracts) -> DataFrame:
         for number, expression in enumerate(expressions)
         if expression is not None
     }
+    names = [field.name for field in contracts.fields]
     if len(decoded) < len(expressions):
-        return _with_fields_by_decoder(rows, contracts)
-    events = rows.select("*", *(event.alias(name) for name, event in decoded.items()))
+        return _with_fields_by_decoder(rows, contracts, names)
+    beyond = {
+        field.name
+        for one in contracts.each
+        for field in one.contract.tree.fields
+        if is_beyond_spark(field.node)
+    }
+    known, is_undecoded = rows, _is_undecoded(contracts, list(decoded))
+    if beyond:
+        known = _with_fields_by_decoder(rows, contracts, sorted(beyond))
+        is_undecoded = F.col(UNDECODED)
+    events = known.select("*", *(event.alias(name) for name, event in decoded.items()))
+    by_spark = _field_columns(contracts, list(decoded), beyond)
     return events.select(
         *rows.columns,
-        *_field_columns(contracts, list(decoded)),
-        _is_undecoded(contracts, list(decoded)).alias(UNDECODED),
+        *(by_spark.get(name, F.col(name)) for name in names),
+        is_undecoded.alias(UNDECODED),
     )
 
 
-def _with_fields_by_decoder(rows: DataFrame, contracts: EventContracts) -> DataFrame:
-    names = [field.name for field in contracts.fields]
+def _with_fields_by_decoder(
+    rows: DataFrame, contracts: EventContracts, names: Sequence[str]
+) -> DataFrame:
     added = pa.schema({**column_types(contracts, names), UNDECODED: pa.bool_()})
     fields = from_arrow_schema(added, prefer_timestamp_ntz=True).fields
     schema = StructType([*rows.schema.fields, *fields])
@@ -80,22 +94,27 @@ class _AddFields:
             )
 
 
-def _field_columns(contracts: EventContracts, decoded: Sequence[str]) -> list[Column]:
-    """Take each field from the contract that wrote the event.
+def _field_columns(
+    contracts: EventContracts, decoded: Sequence[str], beyond: Collection[str]
+) -> dict[str, Column]:
+    """Take each field that Spark reads from the contract that wrote the event.
 
     Args:
         contracts: The contracts by which the events are read.
         decoded: The column of each contract; all but one are null.
+        beyond: The fields that Spark does not read.
     """
-    columns = []
+    columns = {}
     for field in contracts.fields:
+        if field.name in beyond:
+            continue
         found = [
             F.col(column).getField(field.name)
             for column, one in zip(decoded, contracts.each, strict=True)
             if field.name in one.names
         ]
         value = F.coalesce(*found) if len(found) > 1 else found[0]
-        columns.append(value.alias(field.name))
+        columns[field.name] = value.alias(field.name)
     return columns
 
 

@@ -370,7 +370,7 @@ def _staged(value: Json, column: Column) -> Json:
 def _table(columns: Sequence[Column], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
     arrays = [
         _numeric([row[index] for row in rows])
-        if column.postgres_type == "numeric"
+        if column.postgres_type == "numeric" and not column.is_text
         else pa.array([row[index] for row in rows], _arrow_type(column))
         for index, column in enumerate(columns)
     ]
@@ -385,4 +385,4 @@ def _numeric(values: list[Any]) -> pa.Array:
 
 
 def _arrow_type(column: Column) -> pa.DataType:
-    return _ARROW_TYPES[column.postgres_type]
+    return pa.string() if column.is_text else _ARROW_TYPES[column.postgres_type]

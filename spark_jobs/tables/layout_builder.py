@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import singledispatch
 
@@ -24,6 +24,7 @@ from tallyweir.schemas.pipeline.outputs.outbox import Outbox
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 from tallyweir.schemas.pipeline.outputs.stateful import RESULT_TYPES, Stateful
 from tallyweir.schemas.pipeline.outputs.window import Window
+from tallyweir.schemas.schema_tree import travels_as
 from tallyweir.sinks.postgres.outputs.append_table import AppendTable
 from tallyweir.sinks.postgres.outputs.key_text import KEY_TYPES
 from tallyweir.sinks.postgres.outputs.keyed_table import KeyedTable
@@ -82,19 +83,31 @@ class DeclaredEvents:
     Attributes:
         pipeline: The pipeline.
         types: Postgres types of all columns of the event frame.
+        texts: The columns among them whose values travel as text to a table of that
+            type. Groups, keys, and results of functions and joins keep the text.
         events: The columns of an event.
     """
 
     pipeline: Pipeline
     types: Mapping[str, str]
+    texts: Collection[str]
     events: tuple[str, ...]
 
     def columns(self, chosen: tuple[str, ...] | None) -> tuple[Column, ...]:
         """Return some columns of an event, or all."""
         return tuple(
-            Column(name=name, postgres_type=self.types[name])
-            for name in (self.events if chosen is None else chosen)
+            self.column(name) for name in (self.events if chosen is None else chosen)
         )
+
+    def column(self, name: str) -> Column:
+        """Return one column of an event."""
+        kind, is_text = self.types[name], name in self.texts
+        return Column(name=name, postgres_type=kind, is_text=is_text)
+
+    @property
+    def kept_types(self) -> Mapping[str, str]:
+        """The types of all columns where those that travel as text stay texts."""
+        return {**self.types, **dict.fromkeys(self.texts, "text")}
 
 
 @singledispatch
@@ -115,12 +128,23 @@ def output_table(output: Output, number: int, declared: DeclaredEvents) -> Table
 
 @output_table.register
 def _(output: Append, number: int, declared: DeclaredEvents) -> Table:
+    columns = declared.columns(output.columns)
+    copied_by_tasks = declared.pipeline.guarantee is Guarantee.AT_LEAST_ONCE
+    texts = [f"{one.name} ({one.postgres_type})" for one in columns if one.is_text]
+    if copied_by_tasks and texts:
+        raise ConfigurationError(
+            "COPY_TYPE",
+            saw=f"The output {output.table} has {', '.join(texts)}.",
+            why="With at_least_once, tasks copy rows directly into the table, and "
+            "these values travel as text.",
+            fix="Leave them out by columns, or write guarantee: exactly_once.",
+        )
     return AppendTable(
         table=output.table,
         staging_table=staging_table(number),
-        event_columns=declared.columns(output.columns),
+        event_columns=columns,
         branches=branches_of(output),
-        copied_by_tasks=declared.pipeline.guarantee is Guarantee.AT_LEAST_ONCE,
+        copied_by_tasks=copied_by_tasks,
     )
 
 
@@ -131,23 +155,24 @@ def _(output: Outbox, number: int, declared: DeclaredEvents) -> Table:
         staging_table=staging_table(number),
         topic=output.topic,
         fields=declared.columns(output.select),
-        key=Column(name=output.key, postgres_type=declared.types[output.key]),
+        key=declared.column(output.key),
     )
 
 
 @output_table.register(Stateful)
 @output_table.register(Join)
 def _(output: Output, number: int, declared: DeclaredEvents) -> Table:
-    event_time = declared.pipeline.source.event_time
-    stateful = as_stateful(output, number, event_time, declared.types)
+    event_time, types = declared.pipeline.source.event_time, declared.kept_types
+    stateful = as_stateful(output, number, event_time, types)
     chosen = declared.columns(stateful.select)
-    return keyed_table(stateful, staging_table(number), chosen, declared.types)
+    return keyed_table(stateful, staging_table(number), chosen, types)
 
 
 @output_table.register
 def _(output: Window, number: int, declared: DeclaredEvents) -> Table:
     branches = branches_of(output)
-    return window_table(number, output, staging_table(number), declared.types, branches)
+    types = declared.kept_types
+    return window_table(number, output, staging_table(number), types, branches)
 
 
 def keyed_table(
@@ -207,10 +232,15 @@ def build_layout(
     Raises:
         ConfigurationError: A column has a type that is not allowed where it is used.
     """
+    texts = {
+        one.name: kind
+        for one in contracts.fields
+        if (kind := travels_as(one.type)) is not None
+    }
     declared = DeclaredEvents(
         pipeline=pipeline,
-        types={field.name: _postgres_type(field) for field in schema.fields}
-        | {one.name: "jsonb" for one in contracts.fields if one.type == "json"},
+        types={field.name: _postgres_type(field) for field in schema.fields} | texts,
+        texts=[name for name, kind in texts.items() if kind != "jsonb"],
         events=event_columns(pipeline, contracts, schema),
     )
     deduplicate = pipeline.deduplicate

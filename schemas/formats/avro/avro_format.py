@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -48,7 +48,7 @@ from tallyweir.schemas.formats.format import (
     Schema,
 )
 from tallyweir.schemas.record_check import MisfitError, compile_check
-from tallyweir.schemas.schema_tree import Record
+from tallyweir.schemas.schema_tree import Record, is_beyond_spark
 from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 if TYPE_CHECKING:
@@ -85,9 +85,11 @@ def _compile_schema(text: str, schema_id: int) -> AvroCodec:
     # Commands that decode nothing know formats too, and must start fast.
     import fastavro  # noqa: PLC0415
 
+    from tallyweir.schemas.formats.avro.avro_values import fastavro_schema  # noqa: PLC0415
+
     schema = json.loads(text)
     tree = parse_schema(schema)
-    parsed = fastavro.parse_schema(schema)
+    parsed = fastavro_schema(tree)
     check = compile_check(tree)
     header = frame(schema_id, b"")
     write_body = fastavro.schemaless_writer
@@ -366,14 +368,14 @@ def _unframed_form(payload: bytes, writers: Mapping[int, Contract]) -> str | Non
 
 
 def _read_values(body: bytes, writer: Contract, count: int) -> Mapping[str, Any]:
-    import fastavro  # noqa: PLC0415 - as in ``_compile_schema``
+    # As in ``_compile_schema``.
+    import fastavro  # noqa: PLC0415
 
-    # The first fields make a valid record, because a named type is declared at its
-    # first use.
-    schema = json.loads(writer.text)
-    schema["fields"] = schema["fields"][:count]
+    from tallyweir.schemas.formats.avro.avro_values import fastavro_schema  # noqa: PLC0415
+
+    begun = replace(writer.tree, fields=writer.tree.fields[:count])
     try:
-        parsed = fastavro.parse_schema(schema)
+        parsed = fastavro_schema(begun)
         read = fastavro.schemaless_reader(io.BytesIO(body), parsed, None)
     except Exception:  # noqa: BLE001 - what the walker passed is to be shown, not judged
         return {}
@@ -382,7 +384,16 @@ def _read_values(body: bytes, writer: Contract, count: int) -> Mapping[str, Any]
 
 def _from_avro(body: str, contract: Contract, writer: Contract) -> str:
     options = {"mode": "PERMISSIVE"}
-    if writer.schema_id != contract.schema_id:
+    left = tuple(one for one in contract.tree.fields if not is_beyond_spark(one.node))
+    if not left:
+        return "NULL"
+    if len(left) < len(contract.fields):
+        from tallyweir.schemas.formats.avro.avro_values import avro_json  # noqa: PLC0415
+
+        options["avroSchema"] = json.dumps(
+            avro_json(replace(contract.tree, fields=left))
+        )
+    elif writer.schema_id != contract.schema_id:
         options["avroSchema"] = contract.text
     pairs = ", ".join(f"{_literal(k)}, {_literal(v)}" for k, v in options.items())
     return f"from_avro({body}, {_literal(writer.text)}, map({pairs}))"

@@ -62,6 +62,23 @@ def read_decimals(
     return np.stack([low, high], axis=1)
 
 
+def flag_wide_decimals(
+    cursor: ByteCursor, starts: I64Array, stops: I64Array, precision: int
+) -> None:
+    """Flag rows as ``read_decimals`` does, for numbers of over 38 digits.
+
+    Only rows with bytes enough for a number that is too wide are read one by one.
+    """
+    sizes = stops - starts
+    cursor.is_bad |= sizes == 0
+    highest = 10**precision - 1
+    doubtful = np.flatnonzero(sizes > highest.bit_length() // 8)
+    for row in doubtful.tolist():
+        unscaled = cursor.content.bytes[starts[row] : stops[row]].tobytes()
+        if abs(int.from_bytes(unscaled, signed=True)) > highest:
+            cursor.is_bad[row] = True
+
+
 def _shift_right(
     first: I64Array, second: WordArray, bits: I64Array
 ) -> tuple[I64Array, I64Array]:

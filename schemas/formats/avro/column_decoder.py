@@ -5,21 +5,33 @@ a thousandth of the time: which of them are events, and what their fields hold.
 ``Avro.diagnose`` says why a single payload is not an event.
 
 The types of columns are those of Spark's ``from_avro``: every kind of timestamp in
-microseconds, text for an enum or a UUID, bytes for ``fixed``.
+microseconds, text for an enum or a UUID, bytes for ``fixed``. What is beyond Spark is
+text: a time as ``12:34:56.000000``, a duration in ISO 8601, a wide decimal with all
+digits of its scale, a value with parts as JSON.
 """
 
 from __future__ import annotations
 
-import json
+import datetime as dt
+import io
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING
 
+import fastavro
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tallyweir.schemas.formats.avro.avro_values import (
+    decimal_text,
+    default_value,
+    duration_text,
+    fastavro_schema,
+)
 from tallyweir.schemas.formats.avro.byte_cursor import (
     BoolArray,
     ByteCursor,
@@ -40,6 +52,7 @@ from tallyweir.schemas.formats.avro.column_walk import (
     compile_walk,
 )
 from tallyweir.schemas.formats.avro.compatibility import find_source
+from tallyweir.schemas.formats.avro.nested_json import compile_json
 from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, MAGIC, frame, split
 from tallyweir.schemas.formats.decoded_columns import (
     DecodedEvents,
@@ -47,11 +60,15 @@ from tallyweir.schemas.formats.decoded_columns import (
     column_types,
 )
 from tallyweir.schemas.schema_tree import (
+    NANOS_PER_MICRO,
     Enumeration,
     Fixed,
     Primitive,
+    Record,
     RecordField,
     SchemaNode,
+    is_beyond_spark,
+    is_flat,
     item_of,
 )
 
@@ -64,6 +81,7 @@ Fill = Callable[[ByteCursor, Reading], pa.Array]
 """Makes a column without nulls; flags rows that hold no value of their type."""
 
 _MICROS_PER_MILLI = 1_000
+_ALONE = "tallyweir_alone"
 
 
 def compile_fill(reader: SchemaNode, writer: SchemaNode) -> Fill:
@@ -77,21 +95,42 @@ def compile_fill(reader: SchemaNode, writer: SchemaNode) -> Fill:
     if isinstance(written, Enumeration):
         assert isinstance(read, Enumeration), "an enum is read as an enum"
         return _fill_symbols(read, written)
-    assert isinstance(written, Primitive | Fixed), "a type with parts is no column"
+    if is_beyond_spark(read):
+        return _compile_beyond(read, written)
+    assert isinstance(written, Primitive | Fixed), "Spark reads a type with parts"
     kind = arrow_type(read)
-    if written.logical == "decimal":
-        return _fill_wide(kind)
-    if isinstance(written, Fixed) or written.kind == "bytes":
-        return _fill_bytes
-    match written.kind:
-        case "string":
-            is_uuid = written.logical == "uuid"
-            return _fill_texts(kind, is_uuid=is_uuid)
-        case "boolean":
-            return _fill_booleans
-        case _:
+    match written:
+        case Primitive(logical="decimal") | Fixed(logical="decimal"):
+            fill = _fill_wide(kind)
+        case Fixed() | Primitive(kind="bytes"):
+            fill = _fill_bytes
+        case Primitive(kind="string"):
+            fill = _fill_texts(kind, is_uuid=written.logical == "uuid")
+        case Primitive(kind="boolean"):
+            fill = _fill_booleans
+        case Primitive():
             is_millis = str(written.logical).endswith("-millis")
-            return _fill_numbers(kind, _MICROS_PER_MILLI if is_millis else 1)
+            fill = _fill_numbers(kind, _MICROS_PER_MILLI if is_millis else 1)
+    return fill
+
+
+def _compile_beyond(reader: SchemaNode, writer: SchemaNode) -> Fill:
+    match writer:
+        case Primitive(logical="time-millis"):
+            fill = _fill_times(_MICROS_PER_MILLI)
+        case Primitive(logical="time-micros"):
+            fill = _fill_times(1)
+        case Primitive(logical="timestamp-nanos" | "local-timestamp-nanos"):
+            fill = _fill_nanos(arrow_type(reader))
+        case Primitive() | Fixed(logical="decimal"):
+            fill = _fill_each(partial(_decimal_text, writer.scale))
+        case Fixed(logical="uuid"):
+            fill = _fill_each(_uuid_text)
+        case Fixed():
+            fill = _fill_each(duration_text)
+        case _:
+            fill = _fill_each(_nested_text(reader, writer))
+    return fill
 
 
 def fill_default(node: SchemaNode, default: object, rows: int) -> pa.Array:
@@ -99,7 +138,8 @@ def fill_default(node: SchemaNode, default: object, rows: int) -> pa.Array:
     kind = arrow_type(node)
     if default is None:
         return pa.nulls(rows, kind)
-    return pa.repeat(pa.scalar(_default_value(item_of(node), default), kind), rows)
+    value = _default_value(item_of(node), default)
+    return pa.repeat(pa.scalar(value, kind), rows)
 
 
 def with_nulls(column: pa.Array, is_valid: BoolArray | None) -> pa.Array:
@@ -189,6 +229,67 @@ def _fill_numbers(kind: pa.DataType, factor: int) -> Fill:
     return fill_floats if pa.types.is_floating(kind) else fill
 
 
+def _fill_times(factor: int) -> Fill:
+    fill_counts = _fill_numbers(pa.time64("us"), factor)
+
+    def fill(cursor: ByteCursor, reading: Reading) -> pa.Array:
+        return fill_counts(cursor, reading).cast(pa.string())
+
+    return fill
+
+
+def _fill_nanos(kind: pa.DataType) -> Fill:
+    fill_micros = _fill_numbers(kind, 1)
+
+    def fill(cursor: ByteCursor, reading: Reading) -> pa.Array:
+        return fill_micros(cursor, Reading(reading.values // NANOS_PER_MICRO))
+
+    return fill
+
+
+def _fill_each(text_of: Callable[[bytes], str]) -> Fill:
+    """Write the bytes of one row after another as text."""
+
+    def fill(cursor: ByteCursor, reading: Reading) -> pa.Array:
+        is_good = ~cursor.is_bad
+        if reading.is_present is not None:
+            is_good &= reading.is_present
+        content = cursor.content.bytes
+        texts: list[str] = [""] * len(is_good)
+        for row in np.flatnonzero(is_good).tolist():
+            start, stop = reading.values[row]
+            texts[row] = text_of(content[start:stop].tobytes())
+        return pa.array(texts, pa.string())
+
+    return fill
+
+
+def _nested_text(reader: SchemaNode, writer: SchemaNode) -> Callable[[bytes], str]:
+    # A record of one field takes no more bytes, and fastavro parses only records once.
+    schemas = [
+        fastavro_schema(
+            Record(name=_ALONE, fields=(RecordField(name=_ALONE, node=node),))
+        )
+        for node in (writer, reader)
+    ]
+    write = compile_json(reader)
+
+    def text_of(body: bytes) -> str:
+        read = fastavro.schemaless_reader(io.BytesIO(body), *schemas)
+        assert isinstance(read, dict), "a record was read"
+        return write(read[_ALONE])
+
+    return text_of
+
+
+def _decimal_text(scale: int, raw: bytes) -> str:
+    return decimal_text(int.from_bytes(raw, signed=True), scale)
+
+
+def _uuid_text(raw: bytes) -> str:
+    return str(uuid.UUID(bytes=raw))
+
+
 def _storage(kind: pa.DataType) -> npt.DTypeLike:
     if pa.types.is_floating(kind):
         return np.float32 if kind == pa.float32() else np.float64
@@ -197,27 +298,21 @@ def _storage(kind: pa.DataType) -> npt.DTypeLike:
 
 def _default_value(node: SchemaNode, default: object) -> object:
     """Return a default as the value that Arrow accepts for the column's type."""
-    if not isinstance(node, Primitive | Fixed):
-        return default
-    if node.logical == "decimal":
-        unscaled = int.from_bytes(_default_bytes(default), signed=True)
-        digits = tuple(map(int, str(abs(unscaled))))
-        return Decimal((unscaled < 0, digits, -node.scale))
-    if isinstance(node, Fixed) or node.kind == "bytes":
-        return _default_bytes(default)
-    if node.kind in {"float", "double"}:
-        assert isinstance(default, int | float), "the contract was checked"
-        return float(default)
-    if str(node.logical).endswith("-millis"):
-        assert isinstance(default, int), "the contract was checked"
-        return default * _MICROS_PER_MILLI
-    return default
-
-
-def _default_bytes(default: object) -> bytes:
-    """Return the bytes that a default's characters stand for, one byte each."""
-    assert isinstance(default, str), "the contract was checked"
-    return default.encode("latin-1", errors="replace")
+    value = default_value(node, default)
+    if not is_flat(node):
+        return compile_json(node)(value)
+    match value:
+        case dt.time():
+            return value.isoformat("microseconds")
+        case Decimal() if is_beyond_spark(node):
+            return f"{value:f}"
+        case uuid.UUID():
+            # A text stays as it was written.
+            return default if isinstance(node, Primitive) else str(value)
+        case int() if isinstance(node, Primitive) and node.kind in {"float", "double"}:
+            return float(value)
+        case _:
+            return value
 
 
 _HEADER_MASK = (1 << 8 * HEADER_BYTES) - 1
@@ -336,8 +431,7 @@ class _WriterPlan:
                 continue
             source = find_source(field, written)
             if source is None:
-                default = _default_of(one.contract, field)
-                self._defaults[field.name] = (field.node, default)
+                self._defaults[field.name] = (field.node, field.default)
                 continue
             column = _Column(
                 name=field.name,
@@ -423,10 +517,3 @@ def _both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:
     if one is None or other is None:
         return one if other is None else other
     return one & other
-
-
-def _default_of(contract: Contract, field: RecordField) -> object:
-    (declared,) = (
-        one for one in json.loads(contract.text)["fields"] if one["name"] == field.name
-    )
-    return declared["default"]

@@ -20,7 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tallyweir.schemas.formats.avro.byte_cursor import BoolArray, ByteCursor, I64Array
-from tallyweir.schemas.formats.avro.column_decimals import read_decimals
+from tallyweir.schemas.formats.avro.column_decimals import (
+    flag_wide_decimals,
+    read_decimals,
+)
 from tallyweir.schemas.formats.avro.column_texts import flag_bad_texts, make_spans
 from tallyweir.schemas.formats.avro.strict_walk import (
     MalformedError,
@@ -29,6 +32,8 @@ from tallyweir.schemas.formats.avro.strict_walk import (
 )
 from tallyweir.schemas.schema_tree import (
     LONG,
+    NANOS_PER_MICRO,
+    NARROW_DIGITS_MAX,
     NUMBER_BOUNDS,
     Enumeration,
     Fixed,
@@ -38,6 +43,7 @@ from tallyweir.schemas.schema_tree import (
     Record,
     SchemaNode,
     Sequence,
+    Union,
 )
 
 Values = npt.NDArray[Any]
@@ -47,6 +53,8 @@ Walk = Callable[[ByteCursor], None]
 FEW_ROWS = 32
 
 _NO_CLAIM = -1
+#: The bits of a duration's months and days that no ``interval`` has.
+_TOO_LONG = np.uint64(0x8000_0000_8000_0000)
 
 
 @dataclass(slots=True)
@@ -55,9 +63,9 @@ class Reading:
 
     Attributes:
         values: One entry for each row, or no entries if all rows are null. The entry
-            of a null or bad row may be anything. An entry of text, bytes and fixed is
-            a span (``make_spans``), of an enum the symbol's index, of a decimal two
-            words, the low one first.
+            of a null or bad row may be anything. An entry of an enum is the symbol's
+            index, of a decimal of up to 38 digits two words, the low one first; of all
+            else that is no number it is a span (``make_spans``).
         is_present: Which rows are not null; None if no row is null.
     """
 
@@ -75,6 +83,8 @@ def compile_walk(node: SchemaNode) -> Walk:
             walk = _walk_record(node)
         case Nullable():
             walk = _walk_nullable(node)
+        case Union():
+            walk = _walk_union(node)
         case Sequence():
             walk = _walk_blocks(compile_walk(node.item), compile_walker(node))
         case Mapping():
@@ -83,7 +93,7 @@ def compile_walk(node: SchemaNode) -> Walk:
             walk = _walk_text(is_uuid=node.logical == "uuid")
         case Primitive(kind="bytes", logical=None):
             walk = _walk_bytes
-        case Fixed(logical=None):
+        case Fixed(logical="uuid" | None):
             walk = _walk_width(node.size)
         case _:
             walk = _walk_value(node)
@@ -91,9 +101,10 @@ def compile_walk(node: SchemaNode) -> Walk:
 
 
 def compile_read(node: SchemaNode) -> Read:
-    """Build the function that reads values of a type without parts, or null.
+    """Build the function that reads values of a type, or null.
 
-    It does not check texts: the code that gathers them does (``find_bad_texts``).
+    Of a type with parts it reads where each value lies. It does not check texts: the
+    code that gathers them does (``find_bad_texts``).
     """
     match node:
         case Nullable():
@@ -105,11 +116,47 @@ def compile_read(node: SchemaNode) -> Read:
         case Primitive():
             read = _read_primitive(node)
         case _:
-            raise AssertionError("a type with parts is no column")
+            read = _read_nested(node)
     return read
 
 
+def _read_nested(node: SchemaNode) -> Read:
+    walk = compile_walk(node)
+
+    def read(cursor: ByteCursor) -> Reading:
+        starts = cursor.at.copy()
+        walk(cursor)
+        return Reading(make_spans(cursor.content, starts, cursor.at))
+
+    if not isinstance(node, Union) or None not in node.branches:
+        return read
+    null_index = node.branches.index(None)
+
+    def read_union(cursor: ByteCursor) -> Reading:
+        ahead = ByteCursor(cursor.content, cursor.at, cursor.ends)
+        is_present = ahead.read_indices(len(node.branches)) != null_index
+        return Reading(read(cursor).values, is_present)
+
+    return read_union
+
+
 def _read_primitive(node: Primitive) -> Read:
+    read: Read
+    match node.kind:
+        case "boolean":
+            read = _read_boolean
+        case "int" | "long":
+            read = _read_whole(node)
+        case "float":
+            read = _read_float
+        case "double":
+            read = _read_double
+        case _:
+            read = _read_sized(node)
+    return read
+
+
+def _read_whole(node: Primitive) -> Read:
     bounds = NUMBER_BOUNDS.get(node.logical or node.kind, LONG)
 
     def read_int(cursor: ByteCursor) -> Reading:
@@ -118,27 +165,24 @@ def _read_primitive(node: Primitive) -> Read:
     def read_long(cursor: ByteCursor) -> Reading:
         return Reading(cursor.read_longs(bounds))
 
-    def read_sized(cursor: ByteCursor) -> Reading:
+    def read_nanos(cursor: ByteCursor) -> Reading:
+        values = cursor.read_longs(bounds)
+        cursor.is_bad |= values % NANOS_PER_MICRO != 0
+        return Reading(values)
+
+    if node.kind == "int":
+        return read_int
+    return read_nanos if str(node.logical).endswith("-nanos") else read_long
+
+
+def _read_sized(node: Primitive) -> Read:
+    def read(cursor: ByteCursor) -> Reading:
         return Reading(make_spans(cursor.content, *cursor.read_spans()))
 
     def read_decimal(cursor: ByteCursor) -> Reading:
-        starts, stops = cursor.read_spans()
-        return Reading(read_decimals(cursor, starts, stops, node.precision))
+        return _read_decimal(cursor, *cursor.read_spans(), node.precision)
 
-    match node.kind:
-        case "boolean":
-            read = _read_boolean
-        case "int":
-            read = read_int
-        case "long":
-            read = read_long
-        case "float":
-            read = _read_float
-        case "double":
-            read = _read_double
-        case _:
-            read = read_decimal if node.logical == "decimal" else read_sized
-    return read
+    return read_decimal if node.logical == "decimal" else read
 
 
 def _read_boolean(cursor: ByteCursor) -> Reading:
@@ -163,12 +207,23 @@ def _read_enumeration(symbols: int) -> Read:
     return read
 
 
+def _read_decimal(
+    cursor: ByteCursor, starts: I64Array, stops: I64Array, precision: int
+) -> Reading:
+    if precision <= NARROW_DIGITS_MAX:
+        return Reading(read_decimals(cursor, starts, stops, precision))
+    flag_wide_decimals(cursor, starts, stops, precision)
+    return Reading(make_spans(cursor.content, starts, stops))
+
+
 def _read_fixed(node: Fixed) -> Read:
     def read(cursor: ByteCursor) -> Reading:
         starts = cursor.at
         cursor.advance(node.size)
         if node.logical == "decimal":
-            return Reading(read_decimals(cursor, starts, cursor.at, node.precision))
+            return _read_decimal(cursor, starts, cursor.at, node.precision)
+        if node.logical == "duration":
+            cursor.is_bad |= (cursor.content.words_at(starts) & _TOO_LONG) != 0
         return Reading(make_spans(cursor.content, starts, cursor.at))
 
     return read
@@ -199,13 +254,11 @@ def _read_nullable(node: Nullable) -> Read:
 
 
 def _has_spans(node: SchemaNode) -> bool:
-    if isinstance(node, Fixed):
-        return node.logical is None
-    return (
-        isinstance(node, Primitive)
-        and node.kind in {"string", "bytes"}
-        and node.logical != "decimal"
-    )
+    if not isinstance(node, Primitive | Fixed):
+        return not isinstance(node, Enumeration)
+    if node.logical == "decimal":
+        return node.precision > NARROW_DIGITS_MAX
+    return isinstance(node, Fixed) or node.kind in {"string", "bytes"}
 
 
 def _walk_value(node: SchemaNode) -> Walk:
@@ -264,6 +317,21 @@ def _walk_nullable(node: Nullable) -> Walk:
             part = cursor.select(rows)
             walk_item(part)
             cursor.merge(rows, part)
+
+    return walk
+
+
+def _walk_union(node: Union) -> Walk:
+    walks = [None if one is None else compile_walk(one) for one in node.branches]
+
+    def walk(cursor: ByteCursor) -> None:
+        indices = cursor.read_indices(len(walks))
+        for index, walk_branch in enumerate(walks):
+            rows = np.flatnonzero(indices == index)
+            if walk_branch is not None and rows.size:
+                part = cursor.select(rows)
+                walk_branch(part)
+                cursor.merge(rows, part)
 
     return walk
 

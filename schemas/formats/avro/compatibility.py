@@ -6,7 +6,7 @@ null, and an enum may lose symbols if it has a default.
 
 The rules are stricter than Avro's where Avro would return a wrong value without an
 error: a changed logical type (milliseconds read as microseconds), and bytes read as a
-string (bytes need not be text).
+string (bytes need not be text). Types of a union of several types match by name only.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from tallyweir.schemas.schema_tree import (
     Enumeration,
     Fixed,
     Mapping,
-    Nullable,
     Primitive,
     Record,
     RecordField,
     SchemaNode,
     Sequence,
+    Union,
     describe,
     item_of,
+    may_be_null,
 )
 
 _PROMOTIONS = {
@@ -42,7 +43,7 @@ def find_incompatibilities(reader: Record, writer: Record) -> list[str]:
 
 
 def _differences(reader: SchemaNode, writer: SchemaNode, *, at: str) -> list[str]:
-    if isinstance(writer, Nullable) and not isinstance(reader, Nullable):
+    if may_be_null(writer) and not may_be_null(reader):
         return [f"{at} may be null when written, but not when read"]
     return _item_differences(item_of(reader), item_of(writer), at=at)
 
@@ -51,6 +52,8 @@ def _item_differences(reader: SchemaNode, writer: SchemaNode, *, at: str) -> lis
     match reader, writer:
         case Record(), Record():
             found = _record_differences(reader, writer, at=at)
+        case Union(), Union():
+            found = _union_differences(reader, writer, at=at)
         case Sequence(), Sequence():
             found = _differences(reader.item, writer.item, at=f"{at}[]")
         case Mapping(), Mapping():
@@ -63,6 +66,20 @@ def _item_differences(reader: SchemaNode, writer: SchemaNode, *, at: str) -> lis
             found = []
         case _:
             found = [_changed(reader, writer, at)]
+    return found
+
+
+def _union_differences(reader: Union, writer: Union, *, at: str) -> list[str]:
+    read = dict(zip(reader.names, reader.branches, strict=True))
+    found: list[str] = []
+    for name, branch in zip(writer.names, writer.branches, strict=True):
+        known = read.get(name)
+        if branch is None:
+            continue
+        if known is None:
+            found.append(f"{at} may be written as {name}, which the reader lacks")
+        else:
+            found += _differences(known, branch, at=f"{at}.{name}")
     return found
 
 

@@ -25,6 +25,8 @@ from typing import NoReturn, TypeGuard
 
 from tallyweir.schemas.errors import UnsafeContractError, raise_faults
 from tallyweir.schemas.schema_tree import (
+    NANOS_PER_MICRO,
+    NUMBER_BOUNDS,
     Enumeration,
     Fixed,
     Mapping,
@@ -34,12 +36,13 @@ from tallyweir.schemas.schema_tree import (
     RecordField,
     SchemaNode,
     Sequence,
+    Union,
     describe,
 )
 
 NESTING_MAX = 16
 NODES_MAX = 1_000
-DECIMAL_PRECISION_MAX = 38
+DECIMAL_PRECISION_MAX = 1_000
 FIXED_BYTES_MAX = 65_536
 
 FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -53,9 +56,15 @@ _LOGICAL_TYPES = {
     "timestamp-micros": "long",
     "local-timestamp-millis": "long",
     "local-timestamp-micros": "long",
+    "timestamp-nanos": "long",
+    "local-timestamp-nanos": "long",
+    "time-millis": "int",
+    "time-micros": "long",
     "uuid": "string",
     "decimal": "bytes",
 }
+#: The logical types of ``fixed`` besides decimals, with their sizes.
+_FIXED_TYPES = {"uuid": 16, "duration": 12}
 _Json = dict[str, object]
 
 
@@ -193,18 +202,34 @@ class _SchemaParser:
         self, branches: list[object], *, at: str, namespace: str, depth: int
     ) -> SchemaNode:
         others = [branch for branch in branches if branch != "null"]
-        if len(branches) != 2 or len(others) != 1:  # noqa: PLR2004 (null and another)
+        nulls = len(branches) - len(others)
+        if nulls > 1 or not others or len(branches) == 1:
             _refuse(
                 "CONTRACT_UNION_UNSUPPORTED",
                 at,
                 f"a union of {json.dumps(branches)[:80]}.",
-                why="A column has one type; only null and one other type fit in it.",
-                fix='Write ["null", TYPE], or one field for each type.',
+                why="A union is of different types, of which null may be one.",
+                fix='Write ["null", TYPE], or several types.',
             )
-        item = self.parse(others[0], at=at, namespace=namespace, depth=depth + 1)
-        if isinstance(item, Nullable):
+        items: list[SchemaNode] = []
+        for one in others:
+            with self.noting():
+                items.append(
+                    self.parse(one, at=at, namespace=namespace, depth=depth + 1)
+                )
+        if len(items) < len(others):
+            raise _ToldError("", saw="", why="", fix="")
+        if any(isinstance(item, Nullable | Union) for item in items):
             _refuse_form(at, "a union holds a union.")
-        return Nullable(item=item, null_index=branches.index("null"))
+        if len(items) == 1:
+            return Nullable(item=items[0], null_index=branches.index("null"))
+        rest = iter(items)
+        found = Union(
+            branches=tuple(None if one == "null" else next(rest) for one in branches)
+        )
+        if len(set(found.names)) < len(branches):
+            _refuse_form(at, "a union has a type twice.")
+        return found
 
     def _parse_object(
         self, schema: _Json, *, at: str, namespace: str, depth: int
@@ -300,6 +325,7 @@ class _SchemaParser:
             name=name,
             node=node,
             has_default="default" in entry,
+            default=entry.get("default"),
             aliases=_aliases(entry, place),
         )
 
@@ -333,8 +359,10 @@ class _SchemaParser:
             precision, scale = _decimal_digits(schema, at)
             if 10**precision > 1 << (8 * size - 1):
                 _refuse_form(at, f"{precision} digits do not fit in {size} bytes.")
-        elif logical is not None:
-            _refuse_logical(at, logical, "fixed")
+        elif logical is not None and (
+            not isinstance(logical, str) or _FIXED_TYPES.get(logical) != size
+        ):
+            _refuse_logical(at, logical, f"fixed({size})")
         return Fixed(
             name=full_name,
             size=size,
@@ -374,7 +402,8 @@ def _refuse_logical(at: str, logical: object, kind: str) -> NoReturn:
         at,
         f"logicalType {str(logical)[:40]!r} on {kind}.",
         why="Spark and Postgres would not agree on what it means.",
-        fix=f"Use one of {', '.join(sorted(_LOGICAL_TYPES))} on its own type, "
+        fix="Use one of "
+        f"{', '.join(sorted({*_LOGICAL_TYPES, *_FIXED_TYPES}))} on its own type, "
         "or leave logicalType out.",
     )
 
@@ -400,9 +429,9 @@ def _decimal_digits(schema: _Json, at: str) -> tuple[int, int]:
             "CONTRACT_DECIMAL_TOO_WIDE",
             at,
             f"a decimal of {precision} digits.",
-            why=f"Columns hold 1 to {DECIMAL_PRECISION_MAX} digits, and a huge decimal "
-            "takes seconds to decode.",
-            fix=f"Lower the precision to at most {DECIMAL_PRECISION_MAX}.",
+            why=f"A numeric has at most {DECIMAL_PRECISION_MAX:,} digits by its type, "
+            "and a huge decimal takes seconds to decode.",
+            fix=f"Lower the precision to at most {DECIMAL_PRECISION_MAX:,}.",
         )
     if not 0 <= scale <= precision:
         _refuse_form(at, f"the scale {scale} is not within 0 and {precision}.")
@@ -431,7 +460,7 @@ def _is_whole(value: object) -> TypeGuard[int]:
 def _first_branch(node: SchemaNode) -> str:
     if isinstance(node, Nullable):
         return "null" if node.null_index == 0 else describe(node.item)
-    return describe(node)
+    return node.names[0] if isinstance(node, Union) else describe(node)
 
 
 def _fits_default(default: object, node: SchemaNode) -> bool:
@@ -442,8 +471,11 @@ def _fits_default(default: object, node: SchemaNode) -> bool:
                 if node.null_index == 0
                 else _fits_default(default, node.item)
             )
+        case Union():
+            first = node.branches[0]
+            fits = default is None if first is None else _fits_default(default, first)
         case Primitive():
-            fits = _fits_primitive(default, node.kind)
+            fits = _fits_primitive(default, node)
         case Fixed():
             fits = isinstance(default, str) and len(default) == node.size
         case Enumeration():
@@ -466,14 +498,18 @@ def _fits_default(default: object, node: SchemaNode) -> bool:
     return fits
 
 
-def _fits_primitive(default: object, kind: str) -> bool:
-    match kind:
+def _fits_primitive(default: object, node: Primitive) -> bool:
+    match node.kind:
         case "boolean":
             return isinstance(default, bool)
-        case "int":
-            return _is_whole(default) and -(1 << 31) <= default < 1 << 31
-        case "long":
-            return _is_whole(default) and -(1 << 63) <= default < 1 << 63
+        case "int" | "long":
+            lowest, highest = NUMBER_BOUNDS[node.logical or node.kind]
+            step = NANOS_PER_MICRO if str(node.logical).endswith("-nanos") else 1
+            return (
+                _is_whole(default)
+                and lowest <= default <= highest
+                and default % step == 0
+            )
         case "float" | "double":
             return isinstance(default, float) or _is_whole(default)
         case _:

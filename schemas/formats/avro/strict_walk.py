@@ -9,7 +9,9 @@ Avro specification describes:
 - lengths, counts and indices are in range; a block of items has the size it claims;
 - text is UTF-8, Python can read a UUID, a boolean is 0 or 1, and a decimal fits its
   precision;
-- dates and instants lie in the years 0001 to 9999, Python's range.
+- dates and instants lie in the years 0001 to 9999, Python's range; a timestamp in
+  nanoseconds is a whole number of microseconds;
+- a time lies within a day, and months and days of a duration fit an ``interval``.
 
 A walker ends where the body's last field ends; the caller checks what follows.
 """
@@ -20,6 +22,8 @@ import uuid
 from collections.abc import Callable
 
 from tallyweir.schemas.schema_tree import (
+    INT,
+    NANOS_PER_MICRO,
     NUMBER_BOUNDS,
     Enumeration,
     Fixed,
@@ -29,6 +33,7 @@ from tallyweir.schemas.schema_tree import (
     Record,
     SchemaNode,
     Sequence,
+    Union,
 )
 
 INT_BYTES_MAX = 5
@@ -49,6 +54,8 @@ def compile_walker(node: SchemaNode, at: str = "") -> Walker:
             walker = _walk_record(node, at)
         case Nullable():
             walker = _walk_nullable(node, at)
+        case Union():
+            walker = _walk_union(node, at)
         case Sequence():
             walker = _walk_blocks(compile_walker(node.item, f"{at}[]"), at)
         case Mapping():
@@ -72,6 +79,8 @@ def _walk_primitive(node: Primitive, at: str) -> Walker:
             walker = _walk_number(
                 NUMBER_BOUNDS[node.logical or "long"], LONG_BYTES_MAX, at
             )
+            if str(node.logical).endswith("-nanos"):
+                walker = _walk_micros(walker, at)
         case "float":
             walker = _walk_width(4, at)
         case "double":
@@ -129,6 +138,19 @@ def _walk_number(bounds: tuple[int, int], bytes_max: int, at: str) -> Walker:
             raise _malformed(
                 at,
                 f"{value} at byte {position} is not within {lowest} and {highest}",
+            )
+        return end
+
+    return walk
+
+
+def _walk_micros(walk_number: Walker, at: str) -> Walker:
+    def walk(payload: bytes, position: int) -> int:
+        end = walk_number(payload, position)
+        value, _ = _read_number(payload, position, LONG_BYTES_MAX, at)
+        if value % NANOS_PER_MICRO:
+            raise _malformed(
+                at, f"{value} ns at byte {position} are no whole number of microseconds"
             )
         return end
 
@@ -207,7 +229,21 @@ def _walk_fixed(node: Fixed, at: str) -> Walker:
         _require_digits(payload[position:end], node.precision, at)
         return end
 
-    return walk_decimal if node.logical == "decimal" else walk
+    def walk_duration(payload: bytes, position: int) -> int:
+        end = walk(payload, position)
+        for unit, start in (("months", position), ("days", position + 4)):
+            count = int.from_bytes(payload[start : start + 4], "little")
+            if count > INT[1]:
+                raise _malformed(at, f"{count} {unit} are more than {INT[1]}")
+        return end
+
+    match node.logical:
+        case "decimal":
+            return walk_decimal
+        case "duration":
+            return walk_duration
+        case _:
+            return walk
 
 
 def _require_digits(unscaled: bytes, precision: int, at: str) -> None:
@@ -239,6 +275,21 @@ def _walk_nullable(node: Nullable, at: str) -> Walker:
         end = walk_index(payload, position)
         index, _ = _read_number(payload, position, INT_BYTES_MAX, at)
         return end if index == node.null_index else walk_item(payload, end)
+
+    return walk
+
+
+def _walk_union(node: Union, at: str) -> Walker:
+    walk_index = _walk_number((0, len(node.branches) - 1), INT_BYTES_MAX, at)
+    walkers = [
+        None if one is None else compile_walker(one, at) for one in node.branches
+    ]
+
+    def walk(payload: bytes, position: int) -> int:
+        end = walk_index(payload, position)
+        index, _ = _read_number(payload, position, INT_BYTES_MAX, at)
+        walk_branch = walkers[index]
+        return end if walk_branch is None else walk_branch(payload, end)
 
     return walk
 

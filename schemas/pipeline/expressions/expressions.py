@@ -30,6 +30,7 @@ from tallyweir.schemas.pipeline.expressions.spark_functions import (
     is_known,
     list_known,
 )
+from tallyweir.schemas.schema_tree import travels_as
 
 if TYPE_CHECKING:
     from sqlglot.expressions import Expr
@@ -231,9 +232,10 @@ def find_mistyped(text: str, types: Mapping[str, str]) -> Iterator[Problem]:
     folded = {name.casefold(): kind for name, kind in types.items()}
     for column, is_text in inspect_expression(text).compared:
         kind = folded.get(column.casefold(), "")
-        if kind in _TEXTS and not is_text:
+        # Spark has a value that travels as text as that text.
+        if (kind in _TEXTS or travels_as(kind)) and not is_text:
             seen, fix = "a number", f"Write a text, or CAST({column} AS int)."
-        elif kind.startswith(_NO_TEXTS) and is_text:
+        elif kind.startswith(_NO_TEXTS) and not travels_as(kind) and is_text:
             seen, fix = "a text", f"Write a value of type {kind}."
         else:
             continue

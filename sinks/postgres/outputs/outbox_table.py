@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import psycopg
@@ -82,7 +82,7 @@ class OutboxTable(Output):
 
     @property
     def staging_columns(self) -> tuple[Column, ...]:
-        key = Column(name=OUTBOX_KEY, postgres_type=self.key.postgres_type)
+        key = replace(self.key, name=OUTBOX_KEY)
         return (*self.fields, key, OUTBOX_EVENT_ID, *POSITION_COLUMNS)
 
     @property

@@ -18,16 +18,19 @@ class Column:
     """A column as the pipeline wants it.
 
     ``postgres_type`` comes from this package's own list of types, never from a user.
+    ``is_text`` says that tasks have its values as text, because Arrow has no type that
+    holds all of them. The text is cast while the row is moved to its table.
     """
 
     name: str
     postgres_type: str
+    is_text: bool = False
 
     @property
     def staging_type(self) -> str:
-        # Binary COPY of jsonb needs a version byte that Arrow's encoder does not
-        # write; text is cast while the row is moved to its table.
-        return "text" if self.postgres_type == "jsonb" else self.postgres_type
+        # Binary COPY of jsonb needs a version byte that Arrow's encoder does not write.
+        is_text = self.is_text or self.postgres_type == "jsonb"
+        return "text" if is_text else self.postgres_type
 
     @property
     def definition(self) -> sql.Composable:
@@ -46,18 +49,22 @@ class Column:
         """The column read from its staging table, as the target's type."""
         if self.staging_type == self.postgres_type:
             return sql.Identifier(self.name)
-        return sql.SQL("{}::jsonb").format(sql.Identifier(self.name))
+        name = sql.Identifier(self.name)
+        return sql.SQL("{}::{}").format(name, type_name(self.postgres_type))
 
     @property
     def as_json(self) -> sql.Composable:
         """The column read from its staging table, as JSON writes its values.
 
-        Bytes are written in base64. Nested values are JSON already, and ``json``
-        takes them as they are, where ``jsonb`` would refuse an escaped zero.
+        Bytes are written in base64, times and intervals as their texts. Nested values
+        are JSON already, and ``json`` takes them as they are, where ``jsonb`` would
+        refuse an escaped zero.
         """
         name = sql.Identifier(self.name)
         if self.postgres_type == "jsonb":
             return sql.SQL("{0}::json AS {0}").format(name)
+        if self.is_text and self.postgres_type == "numeric":
+            return sql.SQL("{0}::numeric AS {0}").format(name)
         if self.postgres_type == "bytea":
             return sql.SQL(
                 "translate(encode({0}, 'base64'), E'\\n', '') AS {0}"
@@ -81,11 +88,13 @@ _TYPE_NAMES = {
         "date",
         "double precision",
         "integer",
+        "interval",
         "jsonb",
         "numeric",
         "real",
         "smallint",
         "text",
+        "time without time zone",
         "timestamp without time zone",
         "timestamp with time zone",
     )

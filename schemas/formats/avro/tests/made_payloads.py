@@ -15,7 +15,9 @@ from tallyweir.schemas.formats.avro.strict_walk import (
     LONG_BYTES_MAX,
 )
 from tallyweir.schemas.schema_tree import (
+    INT,
     LONG,
+    NANOS_PER_MICRO,
     NUMBER_BOUNDS,
     Enumeration,
     Fixed,
@@ -25,6 +27,7 @@ from tallyweir.schemas.schema_tree import (
     Record,
     SchemaNode,
     Sequence,
+    Union,
 )
 
 _TEXTS = [
@@ -89,6 +92,8 @@ class PayloadMaker:
                 made = b"".join(self.make(field.node) for field in node.fields)
             case Nullable():
                 made = self._nullable(node)
+            case Union():
+                made = self._union(node)
             case Sequence():
                 made = self._blocks(lambda: self.make(node.item))
             case Mapping():
@@ -97,10 +102,8 @@ class PayloadMaker:
                 )
             case Enumeration():
                 made = self._number((0, len(node.symbols) - 1), INT_BYTES_MAX)
-            case Fixed(logical="decimal"):
-                made = self._decimal(node.precision, node.size)
             case Fixed():
-                made = self._chance.randbytes(node.size)
+                made = self._fixed(node)
             case Primitive():
                 made = self._primitive(node)
         return made
@@ -125,10 +128,33 @@ class PayloadMaker:
             case "bytes":
                 one = self._chance.randbytes(self._chance.choice([0, 1, 9]))
                 found = self._sized(one)
+            case "timestamp-nanos" | "local-timestamp-nanos":
+                found = self._nanos()
             case logical:
                 widest = INT_BYTES_MAX if node.kind == "int" else LONG_BYTES_MAX
                 found = self._number(NUMBER_BOUNDS[logical], widest)
         return found
+
+    def _fixed(self, node: Fixed) -> bytes:
+        match node.logical:
+            case "decimal":
+                return self._decimal(node.precision, node.size)
+            case "duration":
+                return self._count() + self._count() + self._chance.randbytes(4)
+            case _:
+                return self._chance.randbytes(node.size)
+
+    def _nanos(self) -> bytes:
+        step = 1 if self._slip() else NANOS_PER_MICRO
+        edges = [0, 1, -1, LONG[1] // 1_000, -(LONG[1] // 1_000)]
+        count = self._chance.choice([*edges, self._chance.randint(-(1 << 53), 1 << 53)])
+        return encoded_number(count * step)
+
+    def _count(self) -> bytes:
+        """Of months or days."""
+        highest = (1 << 32) - 1 if self._slip() else INT[1]
+        count = self._chance.choice([0, 1, highest, self._chance.randint(0, highest)])
+        return count.to_bytes(4, "little")
 
     def _float(self, width: int) -> bytes:
         # A number that is none, and about which a processor complains.
@@ -169,7 +195,7 @@ class PayloadMaker:
         value = self._chance.choice([highest, -highest, 0, -1, 127, -128, 255])
         value = self._chance.choice([value, self._chance.randint(-highest, highest)])
         value = min(max(value, -highest), highest)
-        shortest = (value ^ (value >> 200)).bit_length() // 8 + 1
+        shortest = (value ^ (value >> 4_000)).bit_length() // 8 + 1
         wide = self._chance.choice([shortest, shortest + 1, 8, 9, 16, 17, 40])
         width = size or max(shortest, wide)
         found: bytes = value.to_bytes(width, signed=True)
@@ -183,6 +209,13 @@ class PayloadMaker:
         spare = self._chance.choice([0, 0, 0, 0, 0, 4])
         found = encoded_number(index, spare + self._slip())
         return found if index == node.null_index else found + self.make(node.item)
+
+    def _union(self, node: Union) -> bytes:
+        size = len(node.branches)
+        index = self._chance.randrange(size + self._slip())
+        found = encoded_number(index, self._chance.choice([0, 0, 0, 4]))
+        branch = node.branches[index] if index < size else None
+        return found if branch is None else found + self.make(branch)
 
     def _blocks(self, make_item: Callable[[], bytes]) -> bytes:
         found = b""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
+import uuid
 from dataclasses import replace
+from decimal import Decimal
 from random import Random
 from unittest import mock
 
@@ -84,7 +87,24 @@ def test_what_was_encoded_comes_back(
     seen = ColumnDecoder(only(contract), names).decode(pa.array(payloads, pa.binary()))
     assert seen.is_event.all()
     expected = [decode(payload, {contract.schema_id: contract}) for payload in payloads]
-    assert expected == pa.table(dict(seen.columns)).to_pylist()
+    kinds = {field.name: field.type for field in contract.fields}
+    assert [
+        {name: as_column(kinds[name], value) for name, value in record.items()}
+        for record in expected
+    ] == pa.table(dict(seen.columns)).to_pylist()
+
+
+def as_column(kind: str, value: object) -> object:
+    """What a column holds of a decoded value."""
+    match value:
+        case dt.time():
+            return value.isoformat("microseconds")
+        case uuid.UUID():
+            return str(value)
+        case Decimal() if kind.startswith(("decimal(64", "decimal(90")):
+            return f"{value:f}"
+        case _:
+            return value
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
@@ -159,7 +179,9 @@ def test_what_was_written_as_another_type_is_read_as_fastavro_resolves_it(
     )
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=shortened)
+@pytest.mark.parametrize(
+    "kind", [one for one in KINDS if not isinstance(one, list)], ids=shortened
+)
 @pytest.mark.parametrize("slips", [0, 0.05], ids=["whole", "slips"])
 def test_a_field_that_may_be_null_is_null_only_where_it_was_written_so(
     kind: object, slips: float
@@ -195,17 +217,24 @@ def test_columns_have_the_types_that_spark_gives_them() -> None:
         "timestamp-millis": pa.timestamp("us", tz="UTC"),
         "local-timestamp-micros": pa.timestamp("us"),
         "local-timestamp-millis": pa.timestamp("us"),
+        "timestamp-nanos": pa.timestamp("us", tz="UTC"),
+        "local-timestamp-nanos": pa.timestamp("us"),
+        "time-millis": pa.string(),
+        "time-micros": pa.string(),
     }
     for kind in KINDS:
         contract = one_field(kind)
         node = item_of(contract.tree.fields[0].node)
         seen = ColumnDecoder(only(contract), ["f"]).decode(pa.array([], pa.binary()))
-        if isinstance(node, Primitive | Fixed) and node.logical == "decimal":
+        if isinstance(node, Primitive | Fixed) and node.precision > 38:
+            column_type = pa.string()
+        elif isinstance(node, Primitive | Fixed) and node.logical == "decimal":
             column_type = pa.decimal128(node.precision, node.scale)
         elif isinstance(node, Primitive):
             column_type = expected[node.logical or node.kind]
         else:
-            column_type = pa.binary() if isinstance(node, Fixed) else pa.string()
+            is_bytes = isinstance(node, Fixed) and node.logical is None
+            column_type = pa.binary() if is_bytes else pa.string()
         assert column_type == seen.columns["f"].type
 
 
