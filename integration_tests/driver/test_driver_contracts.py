@@ -328,6 +328,52 @@ _BEYOND_SPARK_PIPELINE = """
 """
 
 
+def _assert_types(world: DriverWorld) -> None:
+    """Each column has the type that holds its values."""
+    ((kinds,),) = world.fetch(
+        "SELECT jsonb_object_agg(column_name, data_type) "
+        "FROM information_schema.columns WHERE table_name = 'readings'"
+    )
+    assert {
+        "at": "timestamp with time zone",
+        "local": "timestamp without time zone",
+        "opens": "time without time zone",
+        "closes": "time without time zone",
+        "lasts": "interval",
+        "token": "text",
+        "amount": "numeric",
+        "digits": "numeric",
+        "price": "jsonb",
+        "slots": "jsonb",
+        "tags": "jsonb",
+    } == {
+        name: kind
+        for name, kind in kinds.items()
+        if name in _BEYOND_RECORD and name != "id"
+    }
+
+
+_BEYOND_AT = NOON.replace(microsecond=123_456)
+_WIDE, _WIDEST = Decimal(f"-{'9' * 54}.{'9' * 9}8"), Decimal("1" + "0" * 89)
+_BEYOND_RECORD: dict[str, object] = {
+    "id": "a",
+    "at": _BEYOND_AT,
+    "local": _BEYOND_AT.replace(tzinfo=None),
+    "opens": dt.time(8, 30, 0, 5_000),
+    "closes": dt.time(23, 59, 59, 999_999),
+    "lasts": "P14M3DT4.005S",
+    "token": uuid.UUID(int=7),
+    "amount": _WIDE,
+    "digits": _WIDEST,
+    "price": {"long": 2**63 - 1},
+    "slots": [
+        {"from": dt.time(7), "n": {"int": 1}},
+        {"from": dt.time(7, 0, 1), "n": {"string": "1"}},
+    ],
+    "tags": ["x"],
+}
+
+
 def test_types_that_spark_does_not_hold_arrive_exactly(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:
@@ -335,25 +381,7 @@ def test_types_that_spark_does_not_hold_arrive_exactly(
     world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
     contract = write_contract(tmp_path / "beyond_spark.v1.avsc", _BEYOND_SPARK)
     world.write_pipeline(_BEYOND_SPARK_PIPELINE)
-    at = NOON.replace(microsecond=123_456)
-    wide, widest = Decimal(f"-{'9' * 54}.{'9' * 9}8"), Decimal("1" + "0" * 89)
-    record: dict[str, object] = {
-        "id": "a",
-        "at": at,
-        "local": at.replace(tzinfo=None),
-        "opens": dt.time(8, 30, 0, 5_000),
-        "closes": dt.time(23, 59, 59, 999_999),
-        "lasts": "P14M3DT4.005S",
-        "token": uuid.UUID(int=7),
-        "amount": wide,
-        "digits": widest,
-        "price": {"long": 2**63 - 1},
-        "slots": [
-            {"from": dt.time(7), "n": {"int": 1}},
-            {"from": dt.time(7, 0, 1), "n": {"string": "1"}},
-        ],
-        "tags": ["x"],
-    }
+    record, at = _BEYOND_RECORD, _BEYOND_AT
     late = {**record, "id": "b", "opens": dt.time(12)}
     raw = encode(contract, {**record, "id": "d"})
     none = encode(contract, {**record, "id": "c", "price": None})
@@ -371,23 +399,7 @@ def test_types_that_spark_does_not_hold_arrive_exactly(
         ]
     )
     world.run_to_the_end()
-    ((kinds,),) = world.fetch(
-        "SELECT jsonb_object_agg(column_name, data_type) "
-        "FROM information_schema.columns WHERE table_name = 'readings'"
-    )
-    assert {
-        "at": "timestamp with time zone",
-        "local": "timestamp without time zone",
-        "opens": "time without time zone",
-        "closes": "time without time zone",
-        "lasts": "interval",
-        "token": "text",
-        "amount": "numeric",
-        "digits": "numeric",
-        "price": "jsonb",
-        "slots": "jsonb",
-        "tags": "jsonb",
-    } == {name: kind for name, kind in kinds.items() if name in record and name != "id"}
+    _assert_types(world)
     (row,) = world.fetch(
         "SELECT at, local, opens, closes, token, amount, digits, price, slots, tags, "
         "lasts = '14 mons 3 days 4.005 s'::interval, lasts::text "
@@ -398,11 +410,11 @@ def test_types_that_spark_does_not_hold_arrive_exactly(
         {"from": "07:00:01.000000", "n": {"string": "1"}},
     ]
     plain = [record[name] for name in ("at", "local", "opens", "closes")]
-    assert (*plain, str(record["token"]), wide, widest) == row[:7]
+    assert (*plain, str(record["token"]), _WIDE, _WIDEST) == row[:7]
     assert ({"long": 2**63 - 1}, slots, ["x"], True) == row[7:11]
     assert row[11] == "1 year 2 mons 3 days 00:00:04.005"
     assert [(None,)] == world.fetch("SELECT price FROM readings WHERE id = 'c'")
-    assert [("08:30:00.005000", 2, f"{wide:f}")] == world.fetch(
+    assert [("08:30:00.005000", 2, f"{_WIDE:f}")] == world.fetch(
         "SELECT opens, n, amount FROM beyond_by_hour"
     )
     (message, key) = world.fetch(
