@@ -46,7 +46,7 @@ class MessageEvent(NamedTuple):
             microseconds since 1970.
         canonical: The message with its fields in the order of their numbers, without
             those that have their default, and with the entries of maps sorted.
-        unnamed: The fields that the contract does not name, by number and path.
+        unnamed: The fields that the contract does not name, as ``customer.#7``.
     """
 
     values: tuple[object, ...]

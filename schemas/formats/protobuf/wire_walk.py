@@ -250,7 +250,7 @@ class MessageWalk:
         for entry in entries(payload, start, end, depth):
             field = self._fields.get(entry.number)
             if field is None:
-                seen.unnamed.add(f"{at}{entry.number}")
+                seen.unnamed.add(f"{at}#{entry.number}")
                 continue
             try:
                 field.check_value(payload, entry)

@@ -230,10 +230,23 @@ def _say_unnamed(found: tuple[UnnamedField, ...]) -> None:
             "to read it, add to fields",
         )
         rows = [
-            (o.path, f"{o.records:,}", f"{o.since:%Y-%m-%d %H:%M}", f"{o.path}: jsonb")
+            (
+                o.path,
+                f"{o.records:,}",
+                f"{o.since:%Y-%m-%d %H:%M}",
+                line_to_add(o.path),
+            )
             for o in found
         ]
         say_table(columns, rows)
+
+
+def line_to_add(path: str) -> str:
+    """Return what reads a field that nobody named; Protobuf tells its number only."""
+    _, mark, number = path.rpartition("#")
+    if mark and number.isdecimal():
+        return f"number {number} of the .proto file's message"
+    return f"{path}: jsonb"
 
 
 def _say_bottleneck(found: Bottleneck | None) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tallyweir.services.cli.arguments import pipeline_databases, pipeline_name
-from tallyweir.services.cli.audit.status import status_json
+from tallyweir.services.cli.audit.status import line_to_add, status_json
 from tallyweir.services.cli.audit.why import payload_reader
 from tallyweir.services.kafka.source_lag import lags_of
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
@@ -169,3 +169,18 @@ def test_a_payload_that_does_not_decode_is_left_to_its_hex() -> None:
     """Neither a broken payload nor a contract that is not at hand stops why."""
     assert payload_reader(_reading("flight_departure.v1"), "p")(b"\xff\xad") is None
     assert payload_reader(_reading("not_there.v1"), "p")(b"\x00") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("customer.coupon", "customer.coupon: jsonb"),
+        ("a#b", "a#b: jsonb"),
+        ("customer.#7", "number 7 of the .proto file's message"),
+    ],
+)
+def test_a_field_that_nobody_named_comes_with_what_reads_it(
+    path: str, expected: str
+) -> None:
+    """A message of Protobuf holds numbers, not names."""
+    assert line_to_add(path) == expected

@@ -235,7 +235,7 @@ def test_unknown_fields_are_ignored_and_counted() -> None:
         pa.array([payload, b"\x48\x01"], pa.binary())
     )
     assert decoded.columns["a"].to_pylist() == ["x", ""]
-    assert decoded.unnamed == {"9": 2, "15": 1, "b.9": 1}
+    assert decoded.unnamed == {"#9": 2, "#15": 1, "b.#9": 1}
     moved = b"\x7a\x01y" + b"\x12\x02\x48\x05" + b"\x48\x07" + b"\x0a\x01x"
     assert codec.read(moved).canonical == codec.read(payload).canonical
     changed = payload[:-1] + b"\x08"
