@@ -125,6 +125,15 @@ def test_nothing_may_tell_kinds_apart_that_does_not() -> None:
     assert telling_kinds(ROOT) == set(TELL_KINDS)
 
 
+def test_a_word_in_capitals_within_a_text_is_no_code(tmp_path: Path) -> None:
+    """A code is the whole of an error's first argument, however short it is."""
+    (tmp_path / "sinks").mkdir()
+    (tmp_path / "sinks" / "odd.py").write_text(
+        "raise ValueError('JSON is wanted')\nraise FatalError('FENCED', saw='')"
+    )
+    assert error_codes(tmp_path) == {"FENCED"}
+
+
 def test_the_checks_look_at_the_whole_repository() -> None:
     """A check that looks at nothing finds nothing wrong."""
     assert len(python_files(ROOT)) > 100

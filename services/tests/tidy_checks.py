@@ -310,15 +310,16 @@ def dead_letter_reasons(root: Path) -> set[str]:
 
 
 def error_codes(root: Path) -> set[str]:
-    """Find the codes: first words of errors, and whatever else looks like one."""
+    """Find the codes: first arguments of errors, and what else looks like one."""
     found = set()
     for path in python_files(root, tests=False):
         found |= {text for text in texts(path) if _UPPER_SNAKE.fullmatch(text)}
         for call in calls(path):
             if callee(call).endswith("Error") and call.args:
                 first = call.args[0]
-                if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                    found |= set(_UPPER.findall(first.value)[:1])
+                word = first.value if isinstance(first, ast.Constant) else None
+                if isinstance(word, str) and _UPPER.fullmatch(word):
+                    found.add(word)
     launcher = root / "tallyweir"
     if launcher.exists():
         found |= set(_LAUNCHER_CODE.findall(launcher.read_text("utf-8")))
