@@ -19,7 +19,6 @@ from psycopg.rows import TupleRow
 
 from tallyweir.schemas.pipeline.checks.databases import InHome
 from tallyweir.schemas.pipeline.checks.problems import Problem
-from tallyweir.schemas.pipeline.definition_json import OUTPUT_KINDS
 from tallyweir.schemas.pipeline.outputs.pipeline_output import KnownColumns
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output as DeclaredOutput
 from tallyweir.sinks.postgres.ledger.output_kinds import KINDS, OutputKind
@@ -139,15 +138,14 @@ class TotalOutput(InHome, DeclaredOutput):
         where: Spark SQL; the output takes only events for which it is true.
     """
 
+    kind: ClassVar[str] = TOTAL.name
+
     table: str
     column: str
     where: str | None = None
 
     def check_columns(self, known: KnownColumns) -> Iterator[Problem]:
         yield from known.check_all((self.column,), "column")
-
-
-OUTPUT_KINDS[TOTAL.name] = TotalOutput
 
 
 @output_table.register

@@ -26,14 +26,11 @@ from tallyweir.schemas.pipeline.events.source import (
     PositionId,
     is_message,
 )
-from tallyweir.schemas.pipeline.outputs.append import Append
-from tallyweir.schemas.pipeline.outputs.join import Join
 from tallyweir.schemas.pipeline.outputs.outbox import Outbox
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 from tallyweir.schemas.pipeline.outputs.stateful import (
     ListState,
     MapState,
-    Stateful,
     ValueState,
 )
 from tallyweir.schemas.pipeline.outputs.window import Fixed, Session, Sliding, Window
@@ -43,14 +40,6 @@ FORMAT = 1
 
 T = TypeVar("T")
 
-#: The kinds of outputs, by their names in the ledger; a new kind is added here.
-OUTPUT_KINDS: dict[str, type[Output]] = {
-    "append": Append,
-    "join": Join,
-    "outbox": Outbox,
-    "stateful": Stateful,
-    "window": Window,
-}
 #: Attributes that were there from the beginning, so that definitions have them always.
 _ALWAYS: Mapping[str, frozenset[str]] = {
     "Aggregate": frozenset({"argument"}),
@@ -195,16 +184,15 @@ def _to_json(value: Any) -> Any:  # noqa: ANN401, PLR0911 - any attribute
 
 
 def _output_to_json(output: Output) -> dict[str, Any]:
-    kind = next(name for name, one in OUTPUT_KINDS.items() if isinstance(output, one))
     # An outbox has a name in the ledger too, for readers that tell outputs apart by it.
-    written = {"kind": kind, "table": output.table, **_attributes_json(output)}
+    written = {"kind": output.kind, "table": output.table, **_attributes_json(output)}
     windows: dict[str, Any] = written.pop("windows", {})
     return written | windows
 
 
 def _output_from_json(definition: Mapping[str, Any]) -> Output:
     parts = dict(definition)
-    kind = OUTPUT_KINDS[parts.pop("kind")]
+    kind = Output.kinds[parts.pop("kind")]
     if kind is Outbox:
         del parts["table"]
     if kind is Window:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import takewhile
 from operator import add
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     ConfigDict,
@@ -15,6 +15,7 @@ from pydantic import (
     PlainValidator,
     Tag,
     WithJsonSchema,
+    create_model,
 )
 
 from tallyweir.schemas.pipeline.checks.problems import Path, Problem
@@ -51,10 +52,13 @@ from tallyweir.sinks.protocol.guarantee import Guarantee
 #: Stands in for outputs that are wrong, so that the rest can be checked as well.
 _NO_OUTPUT = (Append(table="unnamed"),)
 
-KindKeys: TypeAlias = AppendKeys | WindowKeys | OutboxKeys | JoinKeys
+#: The keys of each kind of output; a kind of Python pipelines only has none.
+_KINDS: Mapping[str, type[Keys[Any]]] = {
+    keys.part.kind: keys for keys in (AppendKeys, WindowKeys, OutboxKeys, JoinKeys)
+}
 
 
-class OutputKeys(Keys[Output]):
+class _KindChoice(Keys[Output]):
     """The key of an output: its kind."""
 
     model_config = ConfigDict(
@@ -63,16 +67,9 @@ class OutputKeys(Keys[Output]):
 
     part = Output
 
-    stand_ins: ClassVar[Mapping[str, object]] = dict.fromkeys(
-        ("append", "window", "outbox", "join")
-    )
+    stand_ins: ClassVar[Mapping[str, object]] = dict.fromkeys(_KINDS)
 
-    append: AppendKeys | None = None
-    window: WindowKeys | None = None
-    outbox: OutboxKeys | None = None
-    join: JoinKeys | None = None
-
-    def choose(self, report: Report, at: Path) -> tuple[KindKeys, Path] | None:
+    def choose(self, report: Report, at: Path) -> tuple[Keys[Output], Path] | None:
         """Return the keys of its kind, and their path; None if they are wrong."""
         known = type(self).model_fields
         kinds = [kind for kind in known if kind in self.model_fields_set]
@@ -91,8 +88,12 @@ class OutputKeys(Keys[Output]):
                 )
             )
             return None
-        keys: KindKeys | None = getattr(self, kinds[0])
+        keys: Keys[Output] | None = getattr(self, kinds[0])
         return None if keys is None else (keys, (*at, kinds[0]))
+
+
+_FIELDS: dict[str, Any] = {kind: (keys | None, None) for kind, keys in _KINDS.items()}
+OutputKeys = create_model("OutputKeys", __base__=_KindChoice, **_FIELDS)
 
 
 def _kind_of_deduplicate(value: Given) -> str:

@@ -49,6 +49,7 @@ class Append(Output):
         where: Spark SQL; the output takes only events for which it is true.
     """
 
+    kind: ClassVar[str] = "append"
     has_event_rows: ClassVar[bool] = True
 
     table: str

@@ -119,6 +119,7 @@ class Join(InHome, Output):
             passed every possible partner.
     """
 
+    kind: ClassVar[str] = "join"
     reads_event_time: ClassVar[bool] = True
     unrepeatable: ClassVar[tuple[str, str]] = (
         "joins events",

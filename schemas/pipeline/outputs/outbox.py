@@ -41,6 +41,7 @@ class Outbox(InHome, Output):
         where: As in ``Append``.
     """
 
+    kind: ClassVar[str] = "outbox"
     has_table: ClassVar[bool] = False
     unrepeatable: ClassVar[tuple[str, str]] = (
         "sends messages",

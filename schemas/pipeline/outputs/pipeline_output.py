@@ -36,6 +36,11 @@ class Output(ABC):
 
     __slots__ = ()
 
+    #: Every kind by its name; a subclass with a name adds itself.
+    kinds: ClassVar[dict[str, type[Output]]] = {}
+
+    #: The kind's name in pipeline files and in the ledger.
+    kind: ClassVar[str]
     #: Whether it has a table of users.
     has_table: ClassVar[bool] = True
     #: Whether it calls functions of users.
@@ -46,6 +51,10 @@ class Output(ABC):
     reads_event_time: ClassVar[bool] = False
     #: What it does that a batch must not do again, and why; None if it repeats rows.
     unrepeatable: ClassVar[tuple[str, str] | None] = None
+
+    def __init_subclass__(cls) -> None:
+        if "kind" in vars(cls):
+            cls.kinds[cls.kind] = cls
 
     if TYPE_CHECKING:
         # Most are fields of dataclasses, which would take a property for a default.

@@ -120,6 +120,7 @@ class Stateful(InHome, Output):
         migrate: Turns a stored value of an older version into one of this version.
     """
 
+    kind: ClassVar[str] = "stateful"
     has_code: ClassVar[bool] = True
     reads_event_time: ClassVar[bool] = True
     unrepeatable: ClassVar[tuple[str, str]] = (

@@ -283,6 +283,7 @@ class Window(Output):
         where: As in ``Append``.
     """
 
+    kind: ClassVar[str] = "window"
     unrepeatable: ClassVar[tuple[str, str]] = (
         "aggregates windows",
         "A batch that runs again would be counted again without a trace.",

@@ -28,11 +28,13 @@ from tallyweir.schemas.pipeline import (
     AggregateFunction,
     Append,
     Deduplicate,
+    Output,
     Pipeline,
     Source,
     Window,
 )
 from tallyweir.schemas.pipeline.outputs.window import Fixed
+from tallyweir.sinks.postgres.ledger.output_kinds import KINDS
 from tallyweir.sinks.postgres.outputs.append_table import AppendTable
 from tallyweir.sinks.postgres.outputs.window_columns import fixed_windows
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
@@ -267,3 +269,8 @@ def test_a_window_is_published_where_its_databases_are() -> None:
     layout = build_layout(pipeline, load_event_contracts(("page_view.v1",)), _schema())
     assert ("home", "b.0") == layout.outputs[1].branches
     assert ("b.0",) == layout.branches
+
+
+def test_the_ledger_knows_every_kind_that_a_pipeline_may_declare() -> None:
+    """And nothing is a kind of the ledger that nobody can declare."""
+    assert set(Output.kinds) == set(KINDS)
