@@ -170,10 +170,6 @@ class Scaler:
             else:
                 self._is_failing = False
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._record.close()
-
     def _look(self, ends: Mapping[TopicPartition, int]) -> None:
         claim = self._claim
         assert claim is not None, "a claim has begun"
