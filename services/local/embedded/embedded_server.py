@@ -27,6 +27,7 @@ from typing import ClassVar
 import psutil
 
 from tallyweir.services.local.embedded.state_directory import exclusive, write_whole
+from tallyweir.services.local.embedded.virtual_environment import last_lines
 from tallyweir.sinks.protocol.errors import FatalError, RetryableError
 
 _START_DEADLINE_S = 60.0
@@ -168,7 +169,6 @@ class EmbeddedServer(ABC):
         partial.rename(self._data)
 
 
-_LOG_LINES_SHOWN = 15
 _POLL_INTERVAL_S = 0.05
 _SERVER_PORTS = range(20_000, 32_000)
 # Use the kernel's generator: two processes with the same seed, such as tests, would
@@ -273,11 +273,10 @@ class Daemon:
         return True
 
     def _not_ready(self, what: str) -> RetryableError:
-        tail = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
+        tail = last_lines(self.log.read_text(errors="replace"))
         return RetryableError(
             "SERVER_NOT_STARTED",
-            saw=f"The embedded {self.name} {what}. Its log ends with:\n"
-            + "\n".join(tail),
+            saw=f"The embedded {self.name} {what}. Its log ends with:\n{tail}",
             why="Without it no pipeline can read or publish.",
             fix=f"read {self.log}, remove the cause and start again",
         )

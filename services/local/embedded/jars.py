@@ -26,6 +26,7 @@ from tallyweir.services.local.embedded.state_directory import (
     exclusive,
     state_directory,
 )
+from tallyweir.services.local.embedded.virtual_environment import last_lines
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 
 JAR_LOCK = ROOT / "jars.lock"
@@ -35,7 +36,6 @@ TEST_JAR_LOCK = ROOT / "test-jars.lock"
 BROKER_CLASSPATH_VARIABLE = "TALLYWEIR_TEST_BROKER"
 
 _FETCH_TIMEOUT_S = 900
-_OUTPUT_LINES_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +166,7 @@ def _run(command: list[str], work: Path) -> str:
 
 
 def _not_fetched(jar: Jar, tool: str, output: str) -> RetryableError:
-    tail = "\n".join(output.strip().splitlines()[-_OUTPUT_LINES_SHOWN:])
+    tail = last_lines(output)
     return RetryableError(
         "JARS_NOT_FETCHED",
         saw=f"{tool} did not fetch {jar.group}:{jar.artifact}:{jar.version}:\n{tail}",

@@ -35,7 +35,7 @@ PEERS_LOCK = "requirements-peers.lock"
 NOTEBOOK_LOCK = "requirements-notebook.lock"
 
 _BUILD_LOCK = "requirements-build.lock"
-_PIP_LOG_LINES_SHOWN = 15
+_LINES_SHOWN = 15
 _PROGRESS_INTERVAL_S = 5.0
 
 
@@ -149,7 +149,7 @@ def _create(venv: Path) -> None:
         raise SetUpError(
             "VENV_MISSING",
             saw=f"{sys.executable} -m venv failed: "
-            + _last_lines(made.stdout + made.stderr, 3),
+            + last_lines(made.stdout + made.stderr, 3),
             why="Tallyweir keeps its libraries in its own environment",
             fix=f"on Debian and Ubuntu: apt-get install python{version}-venv; "
             "elsewhere install a Python that has venv and ensurepip",
@@ -179,7 +179,7 @@ def _pip_install(lock: Path, venv: Path) -> None:
     if pip.returncode != 0:
         raise SetUpError(
             "PACKAGES_NOT_INSTALLED",
-            saw=_last_lines(output.read_text(), _PIP_LOG_LINES_SHOWN),
+            saw=last_lines(output.read_text()),
             why="Tallyweir needs exactly the packages of its lock",
             fix=f"check that pip can reach a package index, then start again; "
             f"pip's whole output is in {output}",
@@ -201,8 +201,9 @@ def _show_progress(lines: IO[str], log: IO[str], pins: int) -> None:
             _report(f"{seen} of {pins}: {name}")
 
 
-def _last_lines(text: str, count: int) -> str:
-    return "\n       ".join(text.strip().splitlines()[-count:])
+def last_lines(text: str, count: int = _LINES_SHOWN) -> str:
+    """Return the end of what a program has printed, for an error."""
+    return "\n".join(text.strip().splitlines()[-count:])
 
 
 def _report(line: str) -> None:
@@ -215,9 +216,9 @@ def main() -> int:
     try:
         install(RUNTIME_LOCK)
     except SetUpError as error:
+        saw = error.saw.replace("\n", "\n       ")
         sys.stderr.write(
-            f"{error.code}\n  saw: {error.saw}\n  why: {error.why}\n"
-            f"  fix: {error.fix}\n"
+            f"{error.code}\n  saw: {saw}\n  why: {error.why}\n  fix: {error.fix}\n"
         )
         return error.exit_code
     return 0
