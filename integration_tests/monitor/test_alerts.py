@@ -40,8 +40,9 @@ from integration_tests.harness.relayed_home import DEADLINE_S, RelayedHome, wait
 from integration_tests.harness.role_world import OWNER, role_world
 from integration_tests.harness.written_topic import WrittenTopic
 from tallyweir.services.alerts.channels import ID_HEADER, SIGNATURE_HEADER, sign
-from tallyweir.services.alerts.retention import KafkaRetention
 from tallyweir.services.cli.doctor.checks import check_rules
+from tallyweir.services.kafka.pipeline_offsets import StoredOffsets, compare_offsets
+from tallyweir.services.kafka.retention import KafkaRetention
 from tallyweir.services.local.embedded.state_directory import ROOT
 from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.audit import read_overview
@@ -229,15 +230,20 @@ def test_a_channel_that_refuses_is_tried_again_and_keeps_nobody_waiting(
 def test_the_headroom_is_that_of_the_oldest_unread_record(
     home: RelayedHome, kafka_bootstrap: str
 ) -> None:
-    """Five of ten minutes are over; then Kafka deletes what is unread."""
+    """Five of ten minutes are over; then Kafka deletes what is unread.
+
+    ``offsets show`` says the same as alerts do.
+    """
     admin = AdminClient({"bootstrap.servers": kafka_bootstrap, "log_level": 0})
-    entry = ConfigEntry(
-        "retention.ms", "600000", incremental_operation=AlterConfigOpType.SET
-    )
-    resource = ConfigResource(
-        ResourceType.TOPIC, home.topic, incremental_configs=[entry]
-    )
-    admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+
+    def configure(name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(
+            ResourceType.TOPIC, home.topic, incremental_configs=[entry]
+        )
+        admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+
+    configure("retention.ms", "600000")
     producer = Producer({"bootstrap.servers": kafka_bootstrap, "log_level": 0})
     now = datetime.now(UTC)
     for minutes in (5, 4, 3):
@@ -252,7 +258,14 @@ def test_the_headroom_is_that_of_the_oldest_unread_record(
         with psycopg.connect(home.dsn) as connection:
             (found,) = read_overview(connection)
         asked = KafkaRetention(kafka_bootstrap)
-        return asked.read_unread(found.next_offsets, positions, now).headroom_s
+        left = asked.read_unread(found.next_offsets, positions, now).headroom_s
+        stored = StoredOffsets(next_offsets=found.next_offsets, topics=(home.topic,))
+        shown = [
+            math.inf if one.headroom_s is None else one.headroom_s
+            for one in compare_offsets(kafka_bootstrap, stored, now=now)
+        ]
+        assert left == min(shown)
+        return left
 
     assert math.isclose(300, headroom(), abs_tol=1)
     home.execute(
@@ -264,6 +277,12 @@ def test_the_headroom_is_that_of_the_oldest_unread_record(
     home.execute(
         "UPDATE tallyweir.partition_progress SET next_offset = 3 WHERE partition = 1"
     )
+    assert math.inf == headroom()
+    home.execute(
+        "UPDATE tallyweir.partition_progress SET next_offset = 2 WHERE partition = 1"
+    )
+    assert math.isclose(420, headroom(), abs_tol=1)
+    configure("cleanup.policy", "compact")
     assert math.inf == headroom()
 
 

@@ -3,7 +3,6 @@
 - ``alert_rule``: the kinds of rules, and how each condition judges an observation.
 - ``rules_file``: rules and channels, from YAML.
 - ``observer``: what rules judge, and the code that reads it.
-- ``retention``: how long Kafka will keep unread records.
 - ``lifecycle``: from an observation to an alert's next state; pure.
 - ``channels``: where notifications go, and how.
 - ``service``: the process, and what it does while it holds the home's lock.

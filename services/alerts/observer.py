@@ -16,7 +16,7 @@ from tallyweir.services.alerts.alert_rule import (
     OverBudget,
     RetentionHeadroom,
 )
-from tallyweir.services.alerts.retention import KafkaRetention
+from tallyweir.services.kafka.retention import KafkaRetention
 from tallyweir.services.kafka.source_lag import lags_of, positions_of
 from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.audit import (

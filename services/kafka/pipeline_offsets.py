@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +10,8 @@ from datetime import datetime
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from tallyweir.services.kafka.topic_log import TopicTimes
+from tallyweir.services.kafka.retention import KafkaRetention, Unread
+from tallyweir.services.kafka.topic_log import find_offsets_at
 from tallyweir.services.process.endpoints import Endpoints
 from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres import audit
@@ -27,8 +29,8 @@ class PartitionOffsets:
         next_time: When Kafka got the record there; None if there is no record yet.
         log_start: None, like ``log_end``, if the partition is not in Kafka.
         lag: The number of offsets that are still to be read.
-        headroom_s: The seconds until Kafka deletes the next record, by
-            ``retention.ms``; negative if Kafka may delete it at any time.
+        headroom_s: The seconds until Kafka deletes the next record, as alerts judge
+            it; 0 if it may be gone, None if it is kept for good.
     """
 
     topic: str
@@ -89,24 +91,10 @@ def compare_offsets(
     if not stored:
         return ()
     broker = KafkaAdmin(bootstrap, *found.topics).read_positions()
-    times = TopicTimes(bootstrap)
-    retention = times.retention_of(found.topics)
-    next_times = times.times_at(
-        {
-            place: max(offset, broker[place].log_start_offset)
-            for place, offset in stored.items()
-            if place in broker and offset < broker[place].log_end_offset
-        }
-    )
-
-    def headroom_s(place: TopicPartition) -> float | None:
-        kept, appended = retention.get(place.topic), next_times.get(place)
-        if kept is None or appended is None:
-            return None
-        return (appended + kept - now).total_seconds()
-
+    there = {place: at for place, at in broker.items() if place in stored}
+    unread = KafkaRetention(bootstrap).read_parts(stored, there, now)
     return tuple(
-        _partition(place, offset, broker, next_times.get(place), headroom_s(place))
+        _partition(place, offset, there.get(place), unread.get(place))
         for place, offset in sorted(stored.items())
     )
 
@@ -128,24 +116,23 @@ def offsets_at(
         for place in audit.read_next_offsets(home, pipeline)
         if place in broker
     }
-    return TopicTimes(bootstrap).offsets_at(moment, ends)
+    return find_offsets_at(bootstrap, moment, ends)
 
 
 def _partition(
     place: TopicPartition,
     next_offset: int,
-    broker: Mapping[TopicPartition, BrokerPosition],
-    next_time: datetime | None,
-    headroom_s: float | None,
+    log: BrokerPosition | None,
+    unread: Unread | None,
 ) -> PartitionOffsets:
-    log = broker.get(place)
+    headroom_s = math.inf if unread is None else unread.headroom_s
     return PartitionOffsets(
         topic=place.topic,
         partition=place.partition,
         next_offset=next_offset,
-        next_time=next_time,
+        next_time=None if unread is None else unread.oldest_at,
         log_start=None if log is None else log.log_start_offset,
         log_end=None if log is None else log.log_end_offset,
         lag=None if log is None else max(log.log_end_offset - next_offset, 0),
-        headroom_s=headroom_s,
+        headroom_s=None if math.isinf(headroom_s) else headroom_s,
     )

@@ -1,4 +1,4 @@
-"""Read records of topics: how many there are, and their times.
+"""Read topics: how many records there are, and which was the first at a moment.
 
 It reads independently of the pipelines: it joins no consumer group and commits no
 offsets.
@@ -7,20 +7,14 @@ offsets.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import datetime
 
-from confluent_kafka import (
-    TIMESTAMP_NOT_AVAILABLE,
-    Consumer,
-    KafkaError,
-    KafkaException,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import ConfigResource, ResourceType
 
-from tallyweir.services.kafka.clients import admin_client, looking_consumer
+from tallyweir.services.kafka.clients import looking_consumer
 from tallyweir.sinks.kafka_admin import BROKER_TIMEOUT_S, kafka_unreachable
 from tallyweir.sinks.protocol.offsets import OffsetRange, TopicPartition
 
@@ -75,31 +69,24 @@ def _count_until(bootstrap: str, consumer: Consumer, until_offset: int) -> int:
     raise kafka_unreachable(bootstrap, "sent nothing while records were counted")
 
 
-class TopicTimes:
-    """The times of records in topics.
+def find_offsets_at(
+    bootstrap: str, moment: datetime, ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Find the first record of each partition that is not older than a moment.
 
     Args:
-        bootstrap: The broker's address.
+        bootstrap: ``host:port``, several separated by commas.
+        moment: A time with a time zone; compared with the records' timestamps.
+        ends: The ends of the partitions to search; the result for a partition
+            without a record that new.
+
+    Raises:
+        RetryableError: ``KAFKA_UNREACHABLE``.
     """
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-
-    def offsets_at(
-        self, moment: datetime, ends: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """Find the first record of each partition that is not older than a moment.
-
-        Args:
-            moment: A time with a time zone; compared with the records' timestamps.
-            ends: The ends of the partitions to search; the result for a partition
-                without a record that new.
-
-        Raises:
-            RetryableError: ``KAFKA_UNREACHABLE``.
-        """
-        milliseconds = round(moment.timestamp() * 1000)
-        with self._consumer() as consumer:
+    milliseconds = round(moment.timestamp() * 1000)
+    consumer = looking_consumer(bootstrap, "tallyweir-offsets")
+    with closing(consumer):
+        try:
             found = consumer.offsets_for_times(
                 [
                     KafkaTopicPartition(place.topic, place.partition, milliseconds)
@@ -107,80 +94,13 @@ class TopicTimes:
                 ],
                 timeout=BROKER_TIMEOUT_S,
             )
-        offsets = {
-            TopicPartition(one.topic, one.partition): one.offset for one in found
-        }
-        # A negative offset means the end.
-        return {
-            place: offsets[place] if 0 <= offsets[place] < end else end
-            for place, end in ends.items()
-        }
-
-    def times_at(
-        self, places: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, datetime]:
-        """Read when the records at or after some offsets were appended.
-
-        Args:
-            places: By partition, an offset before the end of its log.
-
-        Returns:
-            The times of the records that arrived within the timeout; other partitions
-            are left out.
-
-        Raises:
-            RetryableError: ``KAFKA_UNREACHABLE``.
-        """
-        times: dict[TopicPartition, datetime] = {}
-        with self._consumer() as consumer:
-            for place, offset in places.items():
-                consumer.assign(
-                    [KafkaTopicPartition(place.topic, place.partition, offset)]
-                )
-                message = consumer.poll(BROKER_TIMEOUT_S)
-                if message is None or message.error() is not None:
-                    continue
-                kind, milliseconds = message.timestamp()
-                if kind != TIMESTAMP_NOT_AVAILABLE:
-                    times[place] = datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
-        return times
-
-    def retention_of(self, topics: tuple[str, ...]) -> dict[str, timedelta | None]:
-        """Read how long each topic keeps records; None means without a limit.
-
-        A limit on a topic's size is ignored.
-
-        Raises:
-            RetryableError: ``KAFKA_UNREACHABLE``.
-        """
-        admin = admin_client(self._bootstrap)
-        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        with self._translated():
-            answers = admin.describe_configs(
-                resources, request_timeout=BROKER_TIMEOUT_S
-            )
-            kept = {
-                resource.name: int(answer.result()["retention.ms"].value)
-                for resource, answer in answers.items()
-            }
-        return {
-            topic: None if milliseconds < 0 else timedelta(milliseconds=milliseconds)
-            for topic, milliseconds in kept.items()
-        }
-
-    @contextmanager
-    def _consumer(self) -> Iterator[Consumer]:
-        with (
-            self._translated(),
-            closing(looking_consumer(self._bootstrap, "tallyweir-offsets")) as consumer,
-        ):
-            yield consumer
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
         except KafkaException as error:
             raise kafka_unreachable(
-                self._bootstrap, f"answered {error.args[0].str()}"
+                bootstrap, f"answered {error.args[0].str()}"
             ) from error
+    offsets = {TopicPartition(one.topic, one.partition): one.offset for one in found}
+    # A negative offset means the end.
+    return {
+        place: offsets[place] if 0 <= offsets[place] < end else end
+        for place, end in ends.items()
+    }

@@ -15,7 +15,7 @@ from functools import partial
 
 import structlog
 
-from tallyweir.services.alerts.retention import NOTHING_UNREAD, KafkaRetention, Unread
+from tallyweir.services.kafka.retention import NOTHING_UNREAD, KafkaRetention, Unread
 from tallyweir.services.kafka.source_lag import lags_of, positions_of
 from tallyweir.services.monitor.home_reader import HomeReader
 from tallyweir.services.monitor.watcher import Broker

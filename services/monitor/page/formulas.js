@@ -123,7 +123,7 @@ export const FORMULAS = {
   },
   kafka_log: { text: "Kafka's first offset of the partition, and its last stable one.", query: "kafka-get-offsets --topic TOPIC --time earliest, then latest" },
   partition_headroom: {
-    text: "Until Kafka deletes the next record: when it got that record, and the topic's retention.ms, less now.",
+    text: "Until Kafka deletes the next record, as alerts judge it: by the topic's retention.ms and, where its log was cut, by retention.bytes; nothing if it is kept for good.",
     query: "kafka-configs --describe --entity-type topics --entity-name TOPIC",
   },
   snapshot_size: { text: "What its copies take on disk. Seen IDs that are kept for it are not counted.", query: "SELECT sum(pg_total_relation_size(oid)) FROM pg_class\nWHERE relnamespace = 'tallyweir_snapshot_N'::regnamespace AND relkind = 'r'" },

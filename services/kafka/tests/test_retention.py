@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tallyweir.services.alerts.retention import (
+from tallyweir.services.kafka.retention import (
     Retention,
     UnreadPart,
     headroom_s,

@@ -64,10 +64,10 @@ class UnreadPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """The unread part of a pipeline's topics.
+    """The unread part of a pipeline's topics, or of one partition.
 
     Attributes:
-        headroom_s: The shortest headroom of its partitions; infinite for never.
+        headroom_s: The shortest headroom of the partitions; infinite for never.
         oldest_at: Timestamp of the oldest record; None without any.
     """
 
@@ -118,13 +118,31 @@ class KafkaRetention:
         Raises:
             RetryableError: ``KAFKA_UNREACHABLE``.
         """
+        parts = self.read_parts(next_offsets, broker, now).values()
+        times = (part.oldest_at for part in parts if part.oldest_at is not None)
+        return Unread(
+            headroom_s=min((part.headroom_s for part in parts), default=math.inf),
+            oldest_at=min(times, default=None),
+        )
+
+    def read_parts(
+        self,
+        next_offsets: Mapping[TopicPartition, int],
+        broker: Mapping[TopicPartition, BrokerPosition],
+        now: datetime,
+    ) -> dict[TopicPartition, Unread]:
+        """Return the unread part of each partition that has one.
+
+        Raises:
+            RetryableError: ``KAFKA_UNREACHABLE``.
+        """
         behind = {
             place: next_offsets.get(place, at.log_start_offset)
             for place, at in broker.items()
             if next_offsets.get(place, at.log_start_offset) < at.log_end_offset
         }
         if not behind:
-            return NOTHING_UNREAD
+            return {}
         try:
             self._read_settings({place.topic for place in broker})
             unread = self._read_times(behind, broker)
@@ -141,21 +159,22 @@ class KafkaRetention:
                 self._bootstrap,
                 f"answered {error.args[0].str()} when asked how long it keeps records",
             ) from error
-        headroom = (
-            headroom_s(
-                UnreadPart(
-                    next_offset=offset,
-                    position=broker[place],
-                    unread_at=unread[place],
-                    log_start_at=starts.get(place),
+        return {
+            place: Unread(
+                headroom_s=headroom_s(
+                    UnreadPart(
+                        next_offset=offset,
+                        position=broker[place],
+                        unread_at=unread[place],
+                        log_start_at=starts.get(place),
+                    ),
+                    self._settings[place.topic],
+                    now,
                 ),
-                self._settings[place.topic],
-                now,
+                oldest_at=unread[place],
             )
             for place, offset in behind.items()
-        )
-        times = (at for at in unread.values() if at is not None)
-        return Unread(headroom_s=min(headroom), oldest_at=min(times, default=None))
+        }
 
     def _read_settings(self, topics: Iterable[str]) -> None:
         if time.monotonic() - self._settings_at >= _SETTINGS_S:
