@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tallyweir.schemas.errors import (
@@ -26,11 +26,16 @@ from tallyweir.schemas.errors import (
     noting,
     raise_faults,
 )
+from tallyweir.schemas.formats.avro.avro_format import Avro
 from tallyweir.schemas.formats.format import Format
 from tallyweir.schemas.formats.json.framed_json import FramedJson
 from tallyweir.schemas.formats.json.json_fields import read_fields
 from tallyweir.schemas.formats.json.json_format import Json
-from tallyweir.schemas.formats.known_formats import FORMATS, format_of
+from tallyweir.schemas.formats.known_formats import (
+    FORMATS,
+    format_of,
+    split_framing,
+)
 from tallyweir.schemas.schema_tree import Record, column_type, may_be_null
 
 CONTRACTS_FOLDER = Path(__file__).parent / "avro"
@@ -154,8 +159,9 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
 
     Args:
         reference: ``NAME.vN`` of a contract shipped here, the path of a file with the
-            ending of a format, such as ``.avsc``, or ``DeclaredFields.reference``. If
-            a file holds several contracts, the name of one follows behind ``#``.
+            ending of a format, such as ``.avsc``, each with a framing in front where
+            it is not Confluent's (``with_framing``), or ``DeclaredFields.reference``.
+            If a file holds several contracts, the name of one follows behind ``#``.
         beside: The pipeline file or its folder; relative paths start there.
 
     Raises:
@@ -174,6 +180,7 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
             why="Its version is pinned when the pipeline first starts.",
             fix="Start the pipeline first, and name its home database.",
         )
+    framing, reference = split_framing(reference)
     written_in, part = format_of(reference), ""
     if written_in is None:
         if reference not in _shipped_references():
@@ -186,6 +193,8 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
         if written_in.has_parts:
             file, _, part = reference.partition("#")
         path = (folder if folder.is_dir() else folder.parent) / file
+    if isinstance(written_in, Avro):
+        written_in = replace(written_in, framing=framing)
     contract = _read_contract(path, written_in, part)
     if written_in.names_writers:
         _require_distinct_ids(contract)

@@ -81,6 +81,7 @@ class EventContracts:
         _require_distinct_names(self.each)
         _require_named_writers(self.each)
         object.__setattr__(self, "writers", _merge_writers(self.each))
+        _require_distinct_marks(self.each)
         object.__setattr__(self, "fields", _merge_fields(self.each))
 
     @property
@@ -190,6 +191,21 @@ def _require_named_writers(each: Sequence[EventContract]) -> None:
                 fix="Name one contract, or several of the same format that have "
                 "schema ids.",
             )
+
+
+def _require_distinct_marks(each: Sequence[EventContract]) -> None:
+    marked: dict[object, Contract] = {}
+    for one in each:
+        for writer in one.writers.values():
+            other = marked.setdefault(writer.format.mark(writer), one.contract)
+            if other is not one.contract:
+                raise ContractError(
+                    "CONTRACTS_DIFFER",
+                    saw=f"{other.reference} and {writer.reference} have the same "
+                    "fields and the same name inside.",
+                    why="A payload would not identify the contract that wrote it.",
+                    fix="Give the records different names.",
+                )
 
 
 def _merge_writers(each: Sequence[EventContract]) -> dict[int, Contract]:

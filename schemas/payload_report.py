@@ -98,7 +98,8 @@ def readable_field(
     Returns:
         The field's value; None if it, or a field before it, does not decode.
     """
-    writer = _known_writer(payload, writers)
+    form = next(iter(writers.values())).format
+    writer = form.writer_of(payload, writers)
     if payload is None or writer is None:
         return None
     begun = writer.format.read_begun(payload, writer, until=name)
@@ -109,20 +110,10 @@ def readable_field(
     return values.get(name)
 
 
-def _known_writer(
-    payload: bytes | None, writers: Mapping[int, Contract]
-) -> Contract | None:
-    first = next(iter(writers.values()))
-    if not first.format.names_writers:
-        return first
-    return writers.get(first.format.schema_id(payload) or 0)
-
-
 def _find_writer(payload: bytes | None, contracts: EventContracts) -> Contract | None:
     """Find the contract that wrote a payload, even if the pipeline cannot read it."""
-    known = _known_writer(payload, contracts.writers)
-    schema_id = contracts.format.schema_id(payload)
-    if known is not None or schema_id is None:
+    known = contracts.format.writer_of(payload, contracts.writers)
+    if known is not None or not contracts.format.names_writers:
         return known
     return next(
         (
@@ -130,7 +121,7 @@ def _find_writer(payload: bytes | None, contracts: EventContracts) -> Contract |
             for one in contracts.each
             if not one.contract.is_registered
             for contract in contracts_beside(one.contract)
-            if contract.schema_id == schema_id
+            if contract.format.writer_of(payload, {contract.schema_id: contract})
         ),
         None,
     )

@@ -77,7 +77,7 @@ class BegunEvent:
 
 
 class Format(ABC):
-    """A value format. It has no state, so it compares equal to its unpickled copies.
+    """A value format. It compares equal to its unpickled copies.
 
     A payload is a Kafka value; None is a tombstone. ``writers`` are the contracts that
     may have written a payload, by schema id. No payload makes a method raise anything
@@ -87,7 +87,7 @@ class Format(ABC):
         suffix: The ending of a contract's file, such as ``.avsc``.
         has_parts: Whether a file holds several contracts, so that a reference to one
             ends with ``#`` and its name.
-        names_writers: Whether a payload holds its writer's schema id. If not, a
+        names_writers: Whether a payload says which contract wrote it. If not, a
             pipeline reads one contract only, by itself and no other version.
         media_type: The media type of a request's body with one value, without a schema
             id.
@@ -97,10 +97,16 @@ class Format(ABC):
 
     suffix: ClassVar[str]
     has_parts: ClassVar[bool] = False
-    names_writers: ClassVar[bool]
     media_type: ClassVar[str]
-    damages: ClassVar[Mapping[str, Damage]]
     registry_kind: ClassVar[str | None] = None
+
+    @property
+    @abstractmethod
+    def names_writers(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def damages(self) -> Mapping[str, Damage]: ...
 
     @abstractmethod
     def read_schema(self, content: bytes, path: Path, part: str = "") -> Schema:
@@ -182,6 +188,20 @@ class Format(ABC):
         """Return the schema id that a payload holds; None if it holds none."""
         del payload
         return None
+
+    def writer_of(
+        self, payload: bytes | None, writers: Mapping[int, Contract]
+    ) -> Contract | None:
+        """Return the contract that wrote a payload, which need not be an event.
+
+        None if none of them did, or if the payload does not say.
+        """
+        del payload
+        return next(iter(writers.values()))
+
+    def mark(self, contract: Contract) -> object:
+        """Return what tells payloads of a contract from those of any other."""
+        return contract.schema_id
 
     @abstractmethod
     def read_begun(

@@ -1,11 +1,13 @@
 """The value formats that there are, by the ending of a contract's file.
 
-A new format is added to ``FORMATS``.
+A new format is added to ``FORMATS``. A reference to a contract may begin with a framing
+of Avro, as in ``raw:page_view.v1``; without one it means Confluent's.
 """
 
 from __future__ import annotations
 
 from tallyweir.schemas.formats.avro.avro_format import Avro
+from tallyweir.schemas.formats.avro.wire_format import Framing
 from tallyweir.schemas.formats.format import Format
 from tallyweir.schemas.formats.protobuf.protobuf_format import (
     CompiledProtobuf,
@@ -35,3 +37,16 @@ def format_of(name: str) -> Format | None:
         ),
         None,
     )
+
+
+def with_framing(name: str, framing: str) -> str:
+    """Return the reference to a contract in a framing."""
+    return name if framing == Framing.CONFLUENT else f"{framing}:{name}"
+
+
+def split_framing(reference: str) -> tuple[Framing, str]:
+    """Return the framing of a reference, and the rest of it."""
+    for framing in Framing:
+        if reference.startswith(f"{framing}:"):
+            return framing, reference.removeprefix(f"{framing}:")
+    return Framing.CONFLUENT, reference

@@ -17,6 +17,8 @@ from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tallyweir.schemas.contract import REGISTRY, DeclaredFields
+from tallyweir.schemas.formats.avro.wire_format import Framing
+from tallyweir.schemas.formats.known_formats import split_framing
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.events.monitoring import Reported
 from tallyweir.schemas.pipeline.events.source import (
@@ -70,8 +72,9 @@ def pipeline_definition_json(pipeline: Pipeline) -> dict[str, Any]:
         written.pop(key, None)
     if pipeline.has_code:
         written["code_version"] = pipeline.code_version
-    # A reference to a contract tells its format, and holds fields that are named.
-    for key in ("format", "fields", "unknown", "envelope"):
+    # A reference to a contract tells its format and Avro's framing, and holds fields
+    # that are named.
+    for key in ("format", "fields", "framing", "unknown", "envelope"):
         written["source"].pop(key, None)
     written["source"] |= {
         "topic": _one_or_all(source.topics),
@@ -132,7 +135,7 @@ def _declared(schema: str | list[str]) -> dict[str, Any]:
         return {"format": PROTOBUF}
     declared = DeclaredFields.of(schema) if isinstance(schema, str) else None
     if declared is None:
-        return {}
+        return _framed(schema)
     return {
         "schema": REGISTRY if declared.framed else None,
         "format": JSON,
@@ -140,6 +143,17 @@ def _declared(schema: str | list[str]) -> dict[str, Any]:
         "unknown": declared.unknown,
         "envelope": declared.envelope or None,
     }
+
+
+def _framed(schema: str | list[str]) -> dict[str, Any]:
+    """Return the attributes of a source whose framing is not Confluent's."""
+    first, *_ = [schema] if isinstance(schema, str) else schema
+    framing, name = split_framing(first)
+    if framing is Framing.CONFLUENT:
+        return {}
+    names = [split_framing(one)[1] for one in schema]
+    named = name if isinstance(schema, str) else names
+    return {"schema": named, "framing": framing.value}
 
 
 def _one_or_all(names: tuple[str, ...]) -> str | list[str]:

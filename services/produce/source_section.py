@@ -18,6 +18,8 @@ import yaml
 
 from tallyweir.schemas.contract import REGISTRY, DeclaredFields
 from tallyweir.schemas.errors import ContractError
+from tallyweir.schemas.formats.avro.wire_format import Framing
+from tallyweir.schemas.formats.known_formats import with_framing
 from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
     TallyweirError,
@@ -120,7 +122,10 @@ def read_source_section(path: Path) -> SourceSection:
 def _schemas(path: Path, source: dict[str, object]) -> tuple[str, ...]:
     fields = source.get("fields")
     if fields is None:
-        return _texts(path, source, "schema")
+        framing = source.get("framing", Framing.CONFLUENT)
+        framing = _text(path, source, "framing", framing)
+        names = _texts(path, source, "schema")
+        return tuple(with_framing(name, framing) for name in names)
     if not isinstance(fields, dict):
         raise _malformed(path, f"source.fields is {fields!r:.60}, expected a mapping")
     for name in fields:

@@ -1,4 +1,4 @@
-"""Avro in Confluent's framing, as a format.
+"""Avro in its framings, as a format.
 
 ``Avro.decode`` and ``ColumnDecoder`` accept the same payloads: those that follow Avro's
 rules to the last byte. The second decodes the events of a running pipeline; the first
@@ -29,7 +29,7 @@ from tallyweir.schemas.errors import (
     raise_faults,
 )
 from tallyweir.schemas.formats.avro.compatibility import find_incompatibilities
-from tallyweir.schemas.formats.avro.foreign_form import foreign_form, unframed_form
+from tallyweir.schemas.formats.avro.foreign_form import foreign_form, other_framing
 from tallyweir.schemas.formats.avro.references import with_references
 from tallyweir.schemas.formats.avro.safety import parse_schema
 from tallyweir.schemas.formats.avro.strict_walk import (
@@ -37,7 +37,11 @@ from tallyweir.schemas.formats.avro.strict_walk import (
     Walker,
     compile_walker,
 )
-from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame, split
+from tallyweir.schemas.formats.avro.wire_format import (
+    Framing,
+    frame,
+    split,
+)
 from tallyweir.schemas.formats.format import (
     SCHEMA_ID_MAX,
     BegunEvent,
@@ -77,11 +81,11 @@ class AvroCodec:
 def compile_codec(contract: Contract) -> AvroCodec:
     """Return the codec of a contract, compiled once per process."""
     # A string caches its hash; a contract would compute it again for every record.
-    return _compile_schema(contract.text, contract.schema_id)
+    return _compile_schema(contract.text, _framing(contract).header(contract))
 
 
 @lru_cache(maxsize=256)
-def _compile_schema(text: str, schema_id: int) -> AvroCodec:
+def _compile_schema(text: str, header: bytes) -> AvroCodec:
     # Commands that decode nothing know formats too, and must start fast.
     import fastavro  # noqa: PLC0415
 
@@ -91,7 +95,6 @@ def _compile_schema(text: str, schema_id: int) -> AvroCodec:
     tree = parse_schema(schema)
     parsed = fastavro_schema(tree)
     check = compile_check(tree)
-    header = frame(schema_id, b"")
     write_body = fastavro.schemaless_writer
     read_body = fastavro.schemaless_reader
 
@@ -191,17 +194,23 @@ def _checked_id(declared: object, path: Path) -> int | None:
 _GARBAGE_BYTES = 16
 
 
-def _truncated(payload: bytes, _: Contract, source: Random) -> bytes:
-    return payload[: source.randrange(HEADER_BYTES, len(payload))]
+def _truncated(payload: bytes, contract: Contract, source: Random) -> bytes:
+    return payload[: source.randrange(_framing(contract).header_bytes, len(payload))]
 
 
-def _bad_magic(payload: bytes, _: Contract, source: Random) -> bytes:
-    return bytes([source.randint(1, 255)]) + payload[1:]
+def _bad_magic(payload: bytes, contract: Contract, source: Random) -> bytes:
+    magic = _framing(contract).magic
+    return bytes([magic[0] ^ source.randint(1, 255)]) + payload[1:]
 
 
 def _unknown_schema(payload: bytes, contract: Contract, source: Random) -> bytes:
-    other = (contract.schema_id + source.randint(1, 1 << 20)) % (1 << 31)
-    return frame(other, payload[HEADER_BYTES:])
+    framing = _framing(contract)
+    body = payload[framing.header_bytes :]
+    if framing is Framing.CONFLUENT:
+        other = (contract.schema_id + source.randint(1, 1 << 20)) % (1 << 31)
+        return frame(other, body)
+    size = framing.header_bytes - len(framing.magic)
+    return framing.magic + source.randbytes(size) + body
 
 
 def _trailing_bytes(payload: bytes, _: Contract, source: Random) -> bytes:
@@ -210,11 +219,17 @@ def _trailing_bytes(payload: bytes, _: Contract, source: Random) -> bytes:
 
 def _random_bytes(_: bytes, contract: Contract, source: Random) -> bytes:
     known = {contract.schema_id: contract}
+    header = _framing(contract).header(contract)
     while True:
         size = source.randint(1, 4 * _GARBAGE_BYTES)
-        payload = frame(contract.schema_id, source.randbytes(size))
+        payload = header + source.randbytes(size)
         if contract.format.diagnose(payload, known) is not None:
             return payload
+
+
+def _framing(contract: Contract) -> Framing:
+    assert isinstance(contract.format, Avro), "these are damages of Avro"
+    return contract.format.framing
 
 
 DAMAGES: Mapping[str, Damage] = {
@@ -224,6 +239,8 @@ DAMAGES: Mapping[str, Damage] = {
     "trailing_bytes": _trailing_bytes,
     "random_bytes": _random_bytes,
 }
+#: The damages of a header, which raw payloads do not have.
+_OF_HEADERS = frozenset({"bad_magic", "unknown_schema"})
 
 
 #: The reasons that a payload without a header gets. The second is possible because an
@@ -233,13 +250,26 @@ _WITHOUT_HEADER = frozenset({ReasonCode.BAD_MAGIC, ReasonCode.UNKNOWN_SCHEMA})
 
 @dataclass(frozen=True, slots=True)
 class Avro(Format):
-    """Avro bodies, each behind a magic byte and its writer's schema id."""
+    """Avro bodies, each behind what names its writer, or alone.
 
+    Attributes:
+        framing: What stands in front of a body.
+    """
+
+    framing: Framing = Framing.CONFLUENT
     suffix: ClassVar[str] = ".avsc"
-    names_writers: ClassVar[bool] = True
     media_type: ClassVar[str] = "avro/binary"
-    damages: ClassVar[Mapping[str, Damage]] = DAMAGES
     registry_kind: ClassVar[str] = "AVRO"
+
+    @property
+    def names_writers(self) -> bool:
+        return self.framing is not Framing.RAW
+
+    @property
+    def damages(self) -> Mapping[str, Damage]:
+        if self.names_writers:
+            return DAMAGES
+        return {name: one for name, one in DAMAGES.items() if name not in _OF_HEADERS}
 
     def read_schema(self, content: bytes, path: Path, part: str = "") -> Schema:
         del part
@@ -264,21 +294,12 @@ class Avro(Format):
     def decode(
         self, payload: bytes | None, writers: Mapping[int, Contract]
     ) -> EventRecord:
-        schema_id, body = split(payload)
-        contract = writers.get(schema_id)
-        if contract is None:
-            known = ", ".join(
-                f"{known_id} ({writer.reference})"
-                for known_id, writer in sorted(writers.items())
-            )
-            raise DecodeError(
-                ReasonCode.UNKNOWN_SCHEMA,
-                f"schema id {schema_id} is not one of those known here: {known}",
-            )
+        contract = self.framing.writer_of(payload, writers)
         assert payload is not None
+        start = self.framing.header_bytes
         codec = compile_codec(contract)
         try:
-            end = codec.walk(payload, HEADER_BYTES)
+            end = codec.walk(payload, start)
         except MalformedError as exc:
             raise DecodeError(ReasonCode.MALFORMED, str(exc)) from exc
         if end != len(payload):
@@ -286,25 +307,41 @@ class Avro(Format):
                 ReasonCode.TRAILING_BYTES,
                 f"the event ended at byte {end} of {len(payload)}",
             )
-        return codec.read(body)
+        return codec.read(payload[start:])
 
     def diagnose(
         self, payload: bytes | None, writers: Mapping[int, Contract]
     ) -> DecodeError | None:
         error = Format.diagnose(self, payload, writers)
-        if error is None or error.reason_code not in _WITHOUT_HEADER:
+        if error is None or not payload:
             return error
-        assert payload
-        form = foreign_form(payload) or _unframed_form(payload, writers)
+        if self.names_writers and error.reason_code not in _WITHOUT_HEADER:
+            return error
+        form = _other_framing(payload, writers, self.framing)
+        if form is None and error.reason_code is ReasonCode.BAD_MAGIC:
+            form = foreign_form(payload)
         if form is None:
             return error
         return DecodeError(error.reason_code, f"{error.detail}; {form}")
 
     def decode_body(self, body: bytes, contract: Contract) -> EventRecord:
-        payload = frame(contract.schema_id, body)
+        payload = self.framing.header(contract) + body
         return self.decode(payload, {contract.schema_id: contract})
 
+    def mark(self, contract: Contract) -> bytes:
+        return self.framing.header(contract)
+
+    def writer_of(
+        self, payload: bytes | None, writers: Mapping[int, Contract]
+    ) -> Contract | None:
+        try:
+            return self.framing.writer_of(payload, writers)
+        except DecodeError:
+            return None
+
     def schema_id(self, payload: bytes | None) -> int | None:
+        if self.framing is not Framing.CONFLUENT:
+            return None
         try:
             return split(payload)[0]
         except DecodeError:
@@ -313,7 +350,7 @@ class Avro(Format):
     def read_begun(
         self, payload: bytes, writer: Contract, *, until: str | None = None
     ) -> BegunEvent:
-        position = HEADER_BYTES
+        position = start = self.framing.header_bytes
         places: list[tuple[int, int]] = []
         failed_at = None
         walks = compile_codec(writer).walk_fields
@@ -327,7 +364,7 @@ class Avro(Format):
             position = end
             if field.name == until:
                 break
-        values = _read_values(payload[HEADER_BYTES:position], writer, len(places))
+        values = _read_values(payload[start:position], writer, len(places))
         fields = tuple(
             BegunField(from_byte=begin, until_byte=end, value=values.get(field.name))
             for field, (begin, end) in zip(writer.fields, places, strict=False)
@@ -345,25 +382,28 @@ class Avro(Format):
     def spark_expression(
         self, contract: Contract, writers: Mapping[int, Contract], column: str
     ) -> str:
-        header = f"substring({column}, 1, {HEADER_BYTES})"
-        body = f"substring({column}, {HEADER_BYTES + 1})"
+        size = self.framing.header_bytes
+        header = f"substring({column}, 1, {size})"
+        body = f"substring({column}, {size + 1})"
         cases = " ".join(
-            f"WHEN {header} = X'{frame(schema_id, b'').hex()}' "
+            f"WHEN {header} = X'{self.framing.header(writer).hex()}' "
             f"THEN {_from_avro(body, contract, writer)}"
-            for schema_id, writer in writers.items()
+            for writer in writers.values()
         )
         return f"CASE {cases} END"
 
 
-def _unframed_form(payload: bytes, writers: Mapping[int, Contract]) -> str | None:
-    """Tell whether a payload is an event of a contract that lacks only the header."""
-    for _, contract in sorted(writers.items()):
-        try:
-            end = compile_codec(contract).walk(payload, 0)
-        except MalformedError:
-            continue
-        if end == len(payload):
-            return unframed_form(contract)
+def _other_framing(
+    payload: bytes, writers: Mapping[int, Contract], expected: Framing
+) -> str | None:
+    """Tell whether a payload is an event of a contract, but for its framing."""
+    for framing in (one for one in Framing if one is not expected):
+        for schema_id, contract in sorted(writers.items()):
+            try:
+                Avro(framing).decode(payload, {schema_id: contract})
+            except DecodeError:
+                continue
+            return other_framing(contract, framing)
     return None
 
 

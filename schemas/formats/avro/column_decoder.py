@@ -1,4 +1,4 @@
-"""Decode a whole batch of framed payloads to columns, as strictly as a single one.
+"""Decode a whole batch of payloads to columns, as strictly as a single one.
 
 The decoder tells of a hundred thousand payloads what ``Avro.decode`` tells of one, in
 a thousandth of the time: which of them are events, and what their fields hold.
@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tallyweir.schemas.formats.avro.avro_format import Avro
 from tallyweir.schemas.formats.avro.avro_values import (
     decimal_text,
     default_value,
@@ -37,6 +38,7 @@ from tallyweir.schemas.formats.avro.byte_cursor import (
     ByteCursor,
     Content,
     I64Array,
+    WordArray,
 )
 from tallyweir.schemas.formats.avro.column_texts import (
     find_bad_texts,
@@ -53,7 +55,12 @@ from tallyweir.schemas.formats.avro.column_walk import (
 )
 from tallyweir.schemas.formats.avro.compatibility import find_source
 from tallyweir.schemas.formats.avro.nested_json import compile_json
-from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, MAGIC, frame, split
+from tallyweir.schemas.formats.avro.wire_format import (
+    HEADER_BYTES,
+    MAGIC,
+    Framing,
+    split,
+)
 from tallyweir.schemas.formats.decoded_columns import (
     DecodedEvents,
     arrow_type,
@@ -320,6 +327,7 @@ _NO_HEADER = -1
 #: Most ids of unknown writers that are told of one batch.
 _UNKNOWN_MAX = 5_000
 _NO_BYTES = np.zeros(0, dtype=np.uint8)
+_WORD_BYTES = 8
 
 
 class ColumnDecoder:
@@ -338,37 +346,40 @@ class ColumnDecoder:
         self._contracts = contracts
         self._wanted = tuple(wanted)
         self._types = column_types(contracts, self._wanted)
+        form = contracts.format
+        assert isinstance(form, Avro), "this decodes Avro"
+        self._framing = form.framing
         self._writers = {
-            int.from_bytes(frame(schema_id, b""), "little"): _WriterPlan(
-                one, writer, self._types
-            )
+            form.framing.header(writer): _WriterPlan(one, writer, self._types)
             for one in contracts.each
-            for schema_id, writer in one.writers.items()
+            for writer in one.writers.values()
         }
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._contracts, self._wanted)
 
     def decode(self, payloads: pa.Array) -> DecodedEvents:
-        """Decode a batch of framed payloads; see ``EventDecoder.decode``."""
+        """Decode a batch of payloads; see ``EventDecoder.decode``."""
         rows = len(payloads)
-        headers, content, starts, ends = open_payloads(payloads)
+        content, starts, ends, has_header = _open(payloads, self._framing.header_bytes)
+        heads = _Headers(content, starts, has_header, self._framing)
+        size = self._framing.header_bytes
         written = [
             (plan, is_written)
             for header, plan in self._writers.items()
-            if (is_written := headers == header).any()
+            if (is_written := heads.are(header)).any()
         ]
-        unknown_ids = _unknown_ids(headers, [one for _, one in written])
+        unknown_ids = heads.unknown_ids([one for _, one in written])
         if len(written) == 1:
             # Keeping the rows without a known writer costs less than excluding them.
             plan, is_written = written[0]
-            at = np.minimum(starts + HEADER_BYTES, ends)
+            at = np.minimum(starts + size, ends)
             decoded = plan.decode(ByteCursor(content, at, ends, ~is_written))
             return replace(decoded, unknown_ids=unknown_ids)
         parts: list[tuple[I64Array, DecodedEvents]] = []
         for plan, is_written in written:
             chosen = np.flatnonzero(is_written)
-            cursor = ByteCursor(content, starts[chosen] + HEADER_BYTES, ends[chosen])
+            cursor = ByteCursor(content, starts[chosen] + size, ends[chosen])
             parts.append((chosen, plan.decode(cursor)))
         return replace(self._join(parts, rows), unknown_ids=unknown_ids)
 
@@ -472,11 +483,29 @@ class _WriterPlan:
 
 
 def open_payloads(payloads: pa.Array) -> tuple[I64Array, Content, I64Array, I64Array]:
-    """Find each payload's place in the batch's content, and its header as a number.
+    """Find each payload's place in the batch's content, and Confluent's header.
 
     Returns:
-        The headers, below zero for a payload without one; the content; the starts and
-        the ends of the payloads in it.
+        The headers as numbers, below zero for a payload without one; the content; the
+        starts and the ends of the payloads in it.
+    """
+    content, starts, ends, has_header = _open(payloads, HEADER_BYTES)
+    if not starts.size:
+        return starts, content, starts, ends
+    headers = (content.words_at(starts) & _HEADER_MASK).view(np.int64)
+    if not has_header.all():
+        headers[~has_header] = _NO_HEADER
+    return headers, content, starts, ends
+
+
+def _open(
+    payloads: pa.Array, header_bytes: int
+) -> tuple[Content, I64Array, I64Array, BoolArray]:
+    """Find each payload's place in the batch's content.
+
+    Returns:
+        The content; the starts and the ends of the payloads in it; which payloads have
+        more than nothing, and as many bytes as a header.
     """
     is_large = pa.types.is_large_binary(payloads.type)
     assert is_large or pa.types.is_binary(payloads.type), payloads.type
@@ -484,33 +513,71 @@ def open_payloads(payloads: pa.Array) -> tuple[I64Array, Content, I64Array, I64A
     _, offsets, data = payloads.buffers()
     if rows == 0 or data is None:
         nothing = np.zeros(rows, dtype=np.int64)
-        return nothing + _NO_HEADER, Content(_NO_BYTES), nothing, nothing
+        return Content(_NO_BYTES), nothing, nothing, np.zeros(rows, dtype=np.bool_)
     every = np.frombuffer(offsets, dtype=np.int64 if is_large else np.int32)
     places = every[first : first + rows + 1].astype(np.int64)
     content = Content(np.frombuffer(data, np.uint8)[places[0] : places[-1]])
     places -= places[0]
     starts, ends = places[:-1], places[1:]
-    headers = (content.words_at(starts) & _HEADER_MASK).view(np.int64)
-    has_header = ends - starts >= HEADER_BYTES
+    has_header = ends - starts >= max(header_bytes, 1)
     if payloads.null_count:
         has_header &= np.asarray(payloads.is_valid())
-    if not has_header.all():
-        headers[~has_header] = _NO_HEADER
-    return headers, content, starts, ends
+    return content, starts, ends, has_header
 
 
-def _unknown_ids(headers: I64Array, written: Sequence[BoolArray]) -> frozenset[int]:
-    """Return the schema ids of headers that are not one of those written."""
-    if sum(map(np.count_nonzero, written)) == headers.size:
-        return frozenset()
-    is_unknown = headers >= 0
-    for one in written:
-        is_unknown &= ~one
-    found = np.unique(headers[is_unknown])
-    # The payload's first byte is the number's lowest.
-    found = found[found & 0xFF == MAGIC][:_UNKNOWN_MAX]
-    ids = (split(one.to_bytes(HEADER_BYTES, "little"))[0] for one in found.tolist())
-    return frozenset(one for one in ids if one > 0)
+class _Headers:
+    """The headers of a batch's payloads, of which a word holds all but the magic.
+
+    A header of up to eight bytes is one word; the word of a longer one follows its
+    magic, which is looked at first.
+    """
+
+    def __init__(
+        self,
+        content: Content,
+        starts: I64Array,
+        has_header: BoolArray,
+        framing: Framing,
+    ) -> None:
+        size = framing.header_bytes
+        self._skipped = len(framing.magic) if size > _WORD_BYTES else 0
+        self._has_header = None if has_header.all() else has_header
+        self._words: WordArray | None = None
+        if size == 0 or not starts.size:
+            self._has_header = has_header
+            return
+        if self._skipped:
+            magic = int.from_bytes(framing.magic, "little")
+            mask = np.uint64((1 << 8 * self._skipped) - 1)
+            self._has_header = has_header & (content.words_at(starts) & mask == magic)
+        mask = np.uint64((1 << 8 * (size - self._skipped)) - 1)
+        self._words = content.words_at(starts + self._skipped) & mask
+
+    def are(self, header: bytes) -> BoolArray:
+        """Tell which payloads have a header."""
+        if self._words is None:
+            assert self._has_header is not None, "nothing else is known of raw payloads"
+            return self._has_header
+        number = np.uint64(int.from_bytes(header[self._skipped :], "little"))
+        found: BoolArray = self._words == number
+        return found if self._has_header is None else found & self._has_header
+
+    def unknown_ids(self, written: Sequence[BoolArray]) -> frozenset[int]:
+        """Return the schema ids in Confluent headers that are none of those written."""
+        if self._words is None or self._skipped:
+            return frozenset()
+        if sum(map(np.count_nonzero, written)) == self._words.size:
+            return frozenset()
+        is_unknown = np.ones(self._words.size, dtype=np.bool_)
+        for one in written:
+            is_unknown &= ~one
+        if self._has_header is not None:
+            is_unknown &= self._has_header
+        found = np.unique(self._words[is_unknown])
+        # The payload's first byte is the number's lowest.
+        found = found[found & 0xFF == MAGIC][:_UNKNOWN_MAX]
+        ids = (split(one.to_bytes(HEADER_BYTES, "little"))[0] for one in found.tolist())
+        return frozenset(one for one in ids if one > 0)
 
 
 def _both(one: BoolArray | None, other: BoolArray | None) -> BoolArray | None:

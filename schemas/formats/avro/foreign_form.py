@@ -9,10 +9,13 @@ from __future__ import annotations
 import codecs
 from typing import TYPE_CHECKING
 
+from tallyweir.schemas.formats.avro.wire_format import Framing
+
 if TYPE_CHECKING:
     from tallyweir.schemas.contract import Contract
 
 _BY_REGISTRY = "let the producer's serializer put the schema id in front"
+_BY_FRAMING = f"{_BY_REGISTRY}, or write framing: single_object with its contract"
 _BY_KAFKA = "send what is inside, and let Kafka compress it (compression.type)"
 #: The first bytes of a payload, the form that they reveal, and what to do about it.
 _BEGINNINGS = (
@@ -21,7 +24,7 @@ _BEGINNINGS = (
         "an Avro object container file",
         "send each of its records as a message, or import the file by batch --input",
     ),
-    (b"\xc3\x01", "Avro's single-object encoding", _BY_REGISTRY),
+    (b"\xc3\x01", "Avro's single-object encoding", _BY_FRAMING),
     (b"PAR1", "a Parquet file", "import it by batch --input"),
     (b"\x1f\x8b", "compressed by gzip", _BY_KAFKA),
     (b"\x28\xb5\x2f\xfd", "compressed by zstd", _BY_KAFKA),
@@ -64,9 +67,14 @@ def foreign_form(payload: bytes) -> str | None:
     return None
 
 
-def unframed_form(contract: Contract) -> str:
-    """Say that a payload is an event of a contract without the header."""
-    return f"it is {contract.reference} without a schema id: {_BY_REGISTRY}"
+def other_framing(contract: Contract, framing: Framing) -> str:
+    """Say that a payload is an event of a contract in another framing."""
+    if framing is Framing.RAW:
+        return (
+            f"it is {contract.reference} without a schema id: {_BY_REGISTRY}, or "
+            f"write framing: {framing}"
+        )
+    return f"it is {contract.reference} in another framing: write framing: {framing}"
 
 
 def _is_text(beginning: bytes) -> bool:

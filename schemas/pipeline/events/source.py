@@ -10,7 +10,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field, PlainValidator
 
 from tallyweir.schemas.contract import REGISTRY, DeclaredFields
+from tallyweir.schemas.formats.avro.wire_format import Framing
 from tallyweir.schemas.formats.json.json_envelope import ENVELOPES
+from tallyweir.schemas.formats.known_formats import with_framing
 from tallyweir.schemas.pipeline.checks.durations import check_duration
 from tallyweir.schemas.pipeline.checks.names import check_column, check_topic
 from tallyweir.schemas.pipeline.checks.problems import (
@@ -91,6 +93,8 @@ class Source:
         format: How payloads are written: ``avro``, ``json`` or ``protobuf``.
         fields: For JSON, the path of each field to its Postgres type, in the order of
             the columns: ``customer.id`` to ``bigint not null``.
+        framing: For Avro, what stands in front of each body: ``confluent``,
+            ``single_object``, or ``raw`` for nothing.
         unknown: What becomes of fields of documents that are not named: ``ignore``,
             ``refuse`` or ``rest``, which keeps them in the column ``rest``.
         envelope: ``debezium`` if each JSON document is a change that Debezium wrote;
@@ -112,6 +116,7 @@ class Source:
     subject: str | None = None
     format: str = AVRO
     fields: Mapping[str, str] = field(default_factory=dict)
+    framing: str = Framing.CONFLUENT
     unknown: str = UNKNOWN
     envelope: str | None = None
     event_id: str | HeaderId | PositionId
@@ -140,6 +145,13 @@ class Source:
                 framed=self.schema == REGISTRY,
             )
             return (declared.reference,)
+        given = self._given_schemas
+        if self.framing == Framing.CONFLUENT:
+            return given
+        return tuple(with_framing(name, self.framing) for name in given)
+
+    @property
+    def _given_schemas(self) -> tuple[str, ...]:
         return (self.schema,) if isinstance(self.schema, str) else self.schema or ()
 
     @property
@@ -208,6 +220,7 @@ class Source:
                 fix=f"Write {' or '.join(ENVELOPES)} and format: {JSON}, or remove "
                 "envelope.",
             )
+        yield from self._find_framing_problems()
         if self.format == JSON or self.fields or self.unknown != UNKNOWN:
             yield from self._find_field_problems()
             return
@@ -221,20 +234,21 @@ class Source:
             )
         elif not self.schemas or not all(self.schemas):
             yield empty_value(("schema",))
-        for index, schema in enumerate(self.schemas):
-            if str(schema).startswith("{"):
+        for index, schema in enumerate(self._given_schemas):
+            if str(schema).startswith(("{", *(f"{one}:" for one in Framing))):
                 yield Problem(
                     code="PIPELINE_VALUE",
                     at=("schema", index),
                     saw=f"The contract is {schema!r:.80}.",
                     why="A contract is a name, or the path of a file.",
-                    fix="Write its name or path; the fields of JSON go into fields.",
+                    fix="Write its name or path; the fields of JSON go into fields, "
+                    "and how Avro is framed into framing.",
                 )
             elif not isinstance(schema, StandIn) and is_message(schema) != (
                 self.format == PROTOBUF
             ):
                 yield self._unfit_schema(schema, index)
-            if schema in self.schemas[:index]:
+            if schema in self._given_schemas[:index]:
                 yield Problem(
                     code="PIPELINE_DUPLICATE_NAME",
                     at=("schema", index),
@@ -283,6 +297,18 @@ class Source:
                 saw="There are several topics, and the key 'subject' is missing.",
                 why="The columns are those of one subject in the registry.",
                 fix="Add it to source, such as subject: orders-value.",
+            )
+
+    def _find_framing_problems(self) -> Iterator[Problem]:
+        is_free = self.format == AVRO and REGISTRY not in self._given_schemas
+        if self.framing not in ([*Framing] if is_free else [Framing.CONFLUENT]):
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("framing",),
+                saw=f"The framing is {self.framing!r:.80}, the format {self.format}.",
+                why="Framings are what stands in front of an Avro body; in front of "
+                "a registry's it is Confluent's.",
+                fix=f"Write {', '.join(Framing)} with format: {AVRO}, or remove it.",
             )
 
     def _find_field_problems(self) -> Iterator[Problem]:
@@ -340,6 +366,7 @@ class SourceKeys(Keys[Source]):
         "schema": StandIn("unnamed"),
         "subject": None,
         "format": AVRO,
+        "framing": Framing.CONFLUENT,
         "unknown": UNKNOWN,
         "envelope": None,
         "event_id": HeaderId(header="unnamed"),
@@ -352,6 +379,7 @@ class SourceKeys(Keys[Source]):
     subject: Text | None = None
     format: Text = AVRO
     fields: Pairs = Field(default={})
+    framing: Text = Framing.CONFLUENT
     unknown_: Text = UNKNOWN
     envelope: Text | None = None
     event_id: Annotated[str | HeaderId | PositionId, PlainValidator(_event_id), TEXT]
