@@ -19,8 +19,11 @@ from integration_tests.harness.readings import (
     sent,
     write_contract,
 )
-from tallyweir.schemas.codec import encode
+from tallyweir.schemas.codec import diagnose, encode
+from tallyweir.schemas.contract import load_contract
 from tallyweir.schemas.formats.avro.tests.made_payloads import encoded_number
+from tallyweir.schemas.formats.avro.wire_format import Framing
+from tallyweir.schemas.formats.known_formats import with_framing
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
 from tallyweir.sinks.postgres.audit import explain
 
@@ -426,3 +429,41 @@ def test_types_that_spark_does_not_hold_arrive_exactly(
     assert message["price"] == {"long": 2**63 - 1}
     world.assert_conserved(everything)
     world.assert_verified("beyond")
+
+
+@pytest.mark.parametrize("framing", [Framing.SINGLE_OBJECT, Framing.RAW])
+def test_other_framings_are_read_as_the_pipeline_says(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, framing: Framing
+) -> None:
+    """By Spark for a rule, by tasks for the rows; other framings are dead letters."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    framed = f"schema: reading.v1.avsc\n      framing: {framing}"
+    rule = "    validate: {{NEGATIVE: amount >= 0}}\n    outputs:"
+    world.write_pipeline(
+        PIPELINE.replace("schema: reading.v1.avsc", framed).replace(
+            "    outputs:", rule
+        )
+    )
+    contract = load_contract(with_framing("reading.v1.avsc", framing), tmp_path)
+    negative = encode(contract, reading(event_id="b", amount=-1))
+    good = encode(contract, reading(event_id="a"))
+    confluents = encode(world.contract, reading(event_id="c"))
+    error = diagnose(confluents, {contract.schema_id: contract})
+    assert error is not None
+    everything = world.topic.send(
+        [
+            Sent(value=good),
+            Sent(value=good, fate="duplicate"),
+            Sent(value=negative, fate="NEGATIVE"),
+            Sent(value=good + b"\0", fate="TRAILING_BYTES"),
+            Sent(value=good[:-1], fate="MALFORMED"),
+            Sent(value=confluents, fate=error.reason_code),
+            Sent(value=None, fate="EMPTY_PAYLOAD"),
+        ]
+    )
+    world.run_to_the_end()
+    world.assert_fates(everything)
+    ((detail,),) = world.fetch(
+        "SELECT detail FROM tallyweir.dead_letter WHERE payload = %s", confluents
+    )
+    assert "write framing: confluent" in detail
