@@ -40,7 +40,7 @@ _FIELDS = [
     {"name": "day", "type": {"type": "int", "logicalType": "date"}},
     {"name": "tags", "type": {"type": "array", "items": "string"}},
 ]
-_RECORD = {"id": "a", "n": None, "day": 0, "tags": ["x"]}
+_RECORD: dict[str, object] = {"id": "a", "n": None, "day": 0, "tags": ["x"]}
 
 
 @given(schema_id=st.integers(1, (1 << 31) - 1), body=st.binary())
@@ -63,7 +63,7 @@ def test_a_decode_error_survives_pickling() -> None:
 
 
 def _contract(framing: Framing, name: str = "Order", schema_id: int = 7) -> Contract:
-    schema = {"type": "record", "name": name, "fields": _FIELDS}
+    schema: dict[str, object] = {"type": "record", "name": name, "fields": _FIELDS}
     made = contract_of(schema, schema_id=schema_id)
     return replace(made, name=name.lower(), format=Avro(framing))
 
