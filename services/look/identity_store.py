@@ -58,6 +58,7 @@ class IdentityStore:
     def __init__(self) -> None:
         self._keys = [secrets.token_bytes(KEY_BYTES) for _ in range(2)]
         self._files: dict[int, IO[bytes]] = {}
+        self._counts: dict[int, IdentityCounts] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -83,6 +84,7 @@ class IdentityStore:
         if candidate not in self._files:
             self._files[candidate] = TemporaryFile()  # noqa: SIM115 - until dropped
         self._files[candidate].write(rows.data)
+        self._counts.pop(candidate, None)
 
     def drop(self, candidates: Iterable[int]) -> None:
         """Forget the values of some possible IDs."""
@@ -95,6 +97,11 @@ class IdentityStore:
         """Count the values of one possible ID."""
         if candidate not in self._files:
             return IdentityCounts(values=0, distinct=0, repeats=0, conflicts=0, most=0)
+        if candidate not in self._counts:
+            self._counts[candidate] = self._count(candidate)
+        return self._counts[candidate]
+
+    def _count(self, candidate: int) -> IdentityCounts:
         file = self._files[candidate]
         rows = file.tell() // _ROW_BYTES
         parts = 1
@@ -165,8 +172,7 @@ def _merge(
     """
     rows = np.concatenate([known, chunk])
     one_each = np.ones(len(chunk), np.int64)
-    # The order is stable: the first row of a value stays before the others.
-    order = np.lexsort((rows[:, 1], rows[:, 0]))
+    order = _by_value(rows)
     rows = rows[order]
     kept = np.concatenate([kept, one_each])[order]
     total = np.concatenate([total, one_each])[order]
@@ -180,3 +186,18 @@ def _merge(
         np.add.reduceat(np.where(is_kept, kept, 0), starts),
         np.add.reduceat(total, starts),
     )
+
+
+def _by_value(rows: U64Array) -> I64Array:
+    """Return an order in which rows of a value lie together, and stay as they were."""
+    order = np.argsort(rows[:, 0])
+    begins = rows[order, 0]
+    is_like_next = begins[1:] == begins[:-1]
+    # Most values come once, and the fast sort is not stable.
+    again = np.zeros(len(rows), np.bool_)
+    again[1:] = is_like_next
+    again[:-1] |= is_like_next
+    places = order[again]
+    places.sort()
+    order[again] = places[np.lexsort((rows[places, 1], rows[places, 0]))]
+    return order

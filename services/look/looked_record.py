@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import compress
 
 Headers = Sequence[tuple[str, object]] | None
 """The headers of a record, as the client returns them."""
@@ -56,6 +57,16 @@ class LookedBatch:
             values=[one.value for one in records],
             headers=[list(one.headers.items()) for one in records],
         )
+
+    def until(self, offsets: Mapping[int, int]) -> LookedBatch:
+        """Return the records below an offset of each partition."""
+        places = zip(self.partitions, self.offsets, strict=True)
+        kept = [offset < offsets[partition] for partition, offset in places]
+        columns = {
+            one.name: list(compress(getattr(self, one.name), kept))
+            for one in fields(self)
+        }
+        return LookedBatch(**columns)
 
     def record(self, row: int) -> LookedRecord:
         """Return one of the records."""

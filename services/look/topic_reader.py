@@ -160,16 +160,15 @@ class TopicReader:
             if not messages:
                 continue
             give_up = time.monotonic() + SILENCE_MAX_S
-            ends = {one.partition() for one in messages if self._is_end(one)}
-            records = [one for one in messages if one.error() is None]
-            last = {_partition(one): _offset(one) for one in records}
-            passed = {one for one, at in last.items() if at >= untils[one] - 1}
+            ended = [one for one in messages if one.error() and self._is_end(one)]
             batch = _batch_of(
-                [one for one in records if _offset(one) < untils[_partition(one)]]
-                if passed
-                else records
+                [one for one in messages if not one.error()] if ended else messages
             )
-            unread -= ends | passed
+            last = dict(zip(batch.partitions, batch.offsets, strict=True))
+            passed = {one for one, at in last.items() if at >= untils[one] - 1}
+            if passed:
+                batch = batch.until(untils)
+            unread -= {one.partition() for one in ended} | passed
             if len(batch):
                 size = sum(map(len, filter(None, batch.values))) // len(batch)
                 wished = max(1, min(_FETCHED, _FETCHED_BYTES // max(1, size)))
@@ -216,27 +215,15 @@ class TopicReader:
         return {name: found[name].value for name in _SETTINGS if name in found}
 
 
-def _partition(message: Message) -> int:
-    found = message.partition()
-    assert found is not None, "a record has a partition"
-    return found
-
-
-def _offset(message: Message) -> int:
-    found = message.offset()
-    assert found is not None, "a record has an offset"
-    return found
-
-
 def _batch_of(messages: list[Message]) -> LookedBatch:
     times = [one.timestamp() for one in messages]
     return LookedBatch(
-        partitions=[_partition(one) for one in messages],
-        offsets=[_offset(one) for one in messages],
+        # A record has a place; no deserializer is set, so keys and values are bytes.
+        partitions=cast(list[int], [one.partition() for one in messages]),
+        offsets=cast(list[int], [one.offset() for one in messages]),
         timestamps_ms=[
             None if kind == TIMESTAMP_NOT_AVAILABLE else at for kind, at in times
         ],
-        # No deserializer is set, so keys and values are bytes.
         keys=cast(list[bytes | None], [one.key() for one in messages]),
         values=cast(list[bytes | None], [one.value() for one in messages]),
         headers=cast(list[Headers], [one.headers() for one in messages]),
