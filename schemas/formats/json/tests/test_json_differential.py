@@ -1,11 +1,7 @@
-"""Three readers agree on documents of all kinds: one, a batch, and Python's own.
-
-``python -m`` this module with a number runs that many documents.
-"""
+"""Three readers agree on documents of all kinds: one, a batch, and Python's own."""
 
 from __future__ import annotations
 
-import sys
 from random import Random
 from unittest import mock
 
@@ -112,25 +108,12 @@ def sliced(payloads: list[bytes | None], seed: int) -> pa.Array:
 
 
 @pytest.mark.parametrize("unknown", ["ignore", "rest", "refuse"])
-def test_all_readers_agree(unknown: str) -> None:
+@pytest.mark.parametrize(
+    "batches", [5, pytest.param(333_400 // _BATCH, marks=pytest.mark.long)]
+)
+def test_all_readers_agree(unknown: str, batches: int) -> None:
     """On what is an event, on its values, on its canonical form."""
     first = Random().randrange(1 << 32)
     print(f"seeds from {first}")  # noqa: T201
-    events = sum(check_batch(first + n, unknown) for n in range(5))
+    events = sum(check_batch(first + n, unknown) for n in range(batches))
     assert events > 0
-
-
-def main() -> None:
-    """Check as many documents as the argument says."""
-    first, batches = Random().randrange(1 << 32), int(sys.argv[1]) // _BATCH
-    print(f"seeds from {first}", flush=True)  # noqa: T201
-    events = 0
-    for number in range(batches):
-        events += check_batch(first + number, ("ignore", "rest", "ignore")[number % 3])
-        if number % 500 == 0:
-            print(f"{number * _BATCH:,} documents, {events:,} events", flush=True)  # noqa: T201
-    print(f"{batches * _BATCH:,} documents, {events:,} events agree")  # noqa: T201
-
-
-if __name__ == "__main__":
-    main()

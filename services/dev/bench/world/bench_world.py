@@ -109,7 +109,8 @@ def varied(  # noqa: PLR0913 - keyword-only; a pipeline has these parts
     ((body,),) = (one.values() for one in definition["outputs"])
     body |= {"table": table, **(output or {})}
     file = state_directory() / "bench" / f"{name}.yaml"
-    file.write_text(yaml.safe_dump(definition))
+    # The order of fields is that of the columns.
+    file.write_text(yaml.safe_dump(definition, sort_keys=False))
     return BenchPipeline(
         name=name,
         file=file,
