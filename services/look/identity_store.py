@@ -26,7 +26,7 @@ from tallyweir.sinks.seen_ids.id_hash import KEY_BYTES
 from tallyweir.sinks.seen_ids.ordering import I64Array, U64Array
 
 #: The rows that are in memory together.
-CHUNK_ROWS = 1 << 19
+CHUNK_ROWS = 1 << 20
 _PARTS_MAX = 256
 _COLUMNS = 3
 _ROW_BYTES = _COLUMNS * 8
@@ -177,7 +177,8 @@ def _merge(
     kept = np.concatenate([kept, one_each])[order]
     total = np.concatenate([total, one_each])[order]
     is_first = np.ones(len(rows), np.bool_)
-    is_first[1:] = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
+    is_first[1:] = rows[1:, 0] != rows[:-1, 0]
+    is_first[1:] |= rows[1:, 1] != rows[:-1, 1]
     starts = np.flatnonzero(is_first)
     sizes = np.diff(starts, append=len(rows))
     is_kept = rows[:, 2] == np.repeat(rows[starts, 2], sizes)

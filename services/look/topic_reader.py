@@ -216,7 +216,8 @@ class TopicReader:
 
 
 def _batch_of(messages: list[Message]) -> LookedBatch:
-    times = [one.timestamp() for one in messages]
+    # One pair at a time: a million of them would keep the garbage collector busy.
+    times = (one.timestamp() for one in messages)
     return LookedBatch(
         # A record has a place; no deserializer is set, so keys and values are bytes.
         partitions=cast(list[int], [one.partition() for one in messages]),

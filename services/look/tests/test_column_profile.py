@@ -135,7 +135,7 @@ def _told_ids(values: Sequence[bytes], payloads: Sequence[bytes]) -> tuple[int, 
     return counts.values, counts.distinct, counts.repeats, counts.conflicts, counts.most
 
 
-@pytest.mark.parametrize("chunk", [64, 1_000, 1 << 19])
+@pytest.mark.parametrize("chunk", [64, 1_000, 1 << 20])
 def test_counts_do_not_depend_on_how_much_is_in_memory(chunk: int) -> None:
     """The first payload of a value decides, in whatever chunk it lies."""
     seed = Random().randrange(1 << 32)
