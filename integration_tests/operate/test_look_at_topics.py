@@ -326,7 +326,7 @@ def _send(bootstrap: str, topic: str, records: Sequence[Made], **more: object) -
         created.result()
     producer = Producer({"bootstrap.servers": bootstrap})
     for one in records:
-        headers = list(one.headers.items())
+        headers: list[tuple[str, str | bytes | None]] = [*one.headers.items()]
         producer.produce(topic, key=one.key, value=one.value, headers=headers)
     assert producer.flush(30) == 0
 

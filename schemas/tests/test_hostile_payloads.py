@@ -19,7 +19,6 @@ from tallyweir.schemas.contract import Contract
 from tallyweir.schemas.event_contracts import EventContract, EventContracts
 from tallyweir.schemas.formats.avro.tests.made_payloads import PayloadMaker
 from tallyweir.schemas.formats.avro.wire_format import frame
-from tallyweir.schemas.formats.decoded_columns import is_flat
 from tallyweir.schemas.formats.json.tests.json_contracts import (
     contract_of as json_contract_of,
 )
@@ -28,6 +27,7 @@ from tallyweir.schemas.formats.protobuf.tests.made_messages import (
     made_contract,
     made_message,
 )
+from tallyweir.schemas.schema_tree import is_flat
 from tallyweir.schemas.tests.strategies import contract_of
 
 _BATCH = 10_000
