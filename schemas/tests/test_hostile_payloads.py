@@ -139,7 +139,11 @@ def run(name: str, first: int, batches: int, size: int) -> Iterator[int]:
 
 @pytest.mark.parametrize("name", CORPORA)
 @pytest.mark.parametrize(
-    ("batches", "size"), [(3, 500), pytest.param(100, _BATCH, marks=pytest.mark.long)]
+    ("batches", "size"),
+    [
+        (3, 500),
+        pytest.param(100, _BATCH, marks=[pytest.mark.long, pytest.mark.timeout(1_800)]),
+    ],
 )
 def test_hostile_payloads_are_events_or_dead_letters(
     name: str, batches: int, size: int

@@ -126,7 +126,13 @@ def check_pairs(seed: int, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "batches", [2, pytest.param(100_000 // _BATCH, marks=pytest.mark.long)]
+    "batches",
+    [
+        2,
+        pytest.param(
+            100_000 // _BATCH, marks=[pytest.mark.long, pytest.mark.timeout(1_800)]
+        ),
+    ],
 )
 def test_repeats_are_equal_and_changes_are_not(batches: int) -> None:
     """Whatever the order, the spaces, the escapes and the form of the numbers."""

@@ -109,7 +109,13 @@ def sliced(payloads: list[bytes | None], seed: int) -> pa.Array:
 
 @pytest.mark.parametrize("unknown", ["ignore", "rest", "refuse"])
 @pytest.mark.parametrize(
-    "batches", [5, pytest.param(333_400 // _BATCH, marks=pytest.mark.long)]
+    "batches",
+    [
+        5,
+        pytest.param(
+            333_400 // _BATCH, marks=[pytest.mark.long, pytest.mark.timeout(1_800)]
+        ),
+    ],
 )
 def test_all_readers_agree(unknown: str, batches: int) -> None:
     """On what is an event, on its values, on its canonical form."""
