@@ -14,7 +14,8 @@ class Primitive:
     """A type without parts: boolean, int, long, float, double, string or bytes.
 
     Beyond Avro's logical types, an int may be a ``smallint``, and a string ``json``: a
-    JSON text, which is ``jsonb`` in Postgres.
+    JSON text, which is ``jsonb`` in Postgres; or ``interval``: a text such as
+    ``PT-1H-30M-0.5S``.
     """
 
     kind: str
@@ -147,6 +148,7 @@ _TEXT_TYPES = {
     "time-millis": "time without time zone",
     "time-micros": "time without time zone",
     "duration": "interval",
+    "interval": "interval",
 }
 #: The logical types that only the decoder of a format reads exactly, not Spark.
 _BEYOND_SPARK = frozenset(

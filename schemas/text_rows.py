@@ -200,6 +200,7 @@ _PARSERS: dict[str, Parse] = {
     "string": str,
     "uuid": str,
     "duration": str,
+    "interval": str,
     "json": str,
     "enum": str,
     **{kind: parse for kind, parse in TEXT_PARSERS.items() if kind != "bytes"},

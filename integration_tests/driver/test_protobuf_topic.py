@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 _ORDERS = """
 syntax = "proto3";
 package shop;
+import "google/protobuf/duration.proto";
 import "google/protobuf/timestamp.proto";
 import "google/protobuf/wrappers.proto";
 import "items.proto";
@@ -44,6 +45,7 @@ message Order {
   google.protobuf.Int32Value rating = 7;
   repeated Item items = 8;
   oneof payment { string card = 9; bool cash = 10; }
+  google.protobuf.Duration took = 11;
 }
 """
 _ITEMS = """
@@ -71,6 +73,8 @@ _PIPELINE = """
           aggregate: {{orders: count(*), total: sum(cents)}}
 """
 _MOST = Decimal((1 << 64) - 1)
+_MOMENT = dt.timedelta(milliseconds=500)
+_TOOK: dict[str, object] = {"took": "PT-0.5S", "cash": None}
 _ITEM = {"sku": "s", "count": "9007199254740993"}
 
 
@@ -105,7 +109,7 @@ def test_messages_become_rows_and_each_wrong_one_a_dead_letter_with_its_place(
         first,
         first[begins:] + first[:begins],
         _order(contract, 1, cents=5),
-        _order(contract, 2, state="7", rating=0, note="", cash=None, card="c"),
+        _order(contract, 2, state="7", rating=0, note="", card="c", **_TOOK),
         _order(contract, 3, cents=-1),
         _order(contract, 4) + b"\x7a\x01x",
         first[:-1],
@@ -117,10 +121,11 @@ def test_messages_become_rows_and_each_wrong_one_a_dead_letter_with_its_place(
     world.run_to_the_end()
 
     columns = "order_id, customer, cents, state, note, rating, items, card, cash"
+    columns += ", took"
     assert world.fetch(f"SELECT {columns} FROM orders ORDER BY 1") == [
-        ("o001", _MOST, 1, "PAID", None, None, [_ITEM], None, False),
-        ("o002", _MOST, 2, "7", "", 0, [_ITEM], "c", None),
-        ("o004", _MOST, 4, "PAID", None, None, [_ITEM], None, False),
+        ("o001", _MOST, 1, "PAID", None, None, [_ITEM], None, False, None),
+        ("o002", _MOST, 2, "7", "", 0, [_ITEM], "c", None, -_MOMENT),
+        ("o004", _MOST, 4, "PAID", None, None, [_ITEM], None, False, None),
     ]
     assert [("7", 1, 2), ("PAID", 2, 5)] == world.fetch(
         "SELECT state, orders, total::int FROM takings ORDER BY 1"

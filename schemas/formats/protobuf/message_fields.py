@@ -111,6 +111,8 @@ def _item_of(field: FieldDescriptor) -> Primitive:
     name = field.message_type.full_name
     if name == TIMESTAMP:
         return Primitive(kind="long", logical="timestamp-micros")
+    if name == DURATION:
+        return Primitive(kind="string", logical="interval")
     if name in WRAPPERS:
         return _SCALARS[field.message_type.fields_by_name["value"].type]
     return JSON_NODE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from operator import attrgetter
@@ -20,6 +21,7 @@ from tallyweir.schemas.formats.protobuf.json_form import (
     write_text,
 )
 from tallyweir.schemas.formats.protobuf.message_fields import (
+    DURATION,
     TIMESTAMP,
     WRAPPERS,
     can_lack,
@@ -47,6 +49,11 @@ _MICROS_PER_SECOND = 1_000_000
 _NANOS_PER_MICRO = 1_000
 _NANOS_PER_SECOND = 1_000_000_000
 _INT32_MAX = (1 << 31) - 1
+#: Of ``google.protobuf.Duration``: about 10,000 years.
+_DURATION_SECONDS_MAX = 315_576_000_000
+_INTERVAL = re.compile(
+    r"PT(?:(-?[0-9]{1,8})H)?(?:(-?[0-9]{1,10})M)?(?:(-?[0-9]{1,12}(?:\.[0-9]{1,6})?)S)?"
+)
 
 
 def compile_get(field: FieldDescriptor) -> Get:
@@ -82,6 +89,8 @@ def compile_put(field: FieldDescriptor) -> Put:
     if field.message_type is not None:
         if field.message_type.full_name == TIMESTAMP:
             return lambda message, value: _put_instant(getattr(message, name), value)
+        if field.message_type.full_name == DURATION:
+            return lambda message, value: _put_interval(field, message, value)
         inner = field.message_type.fields_by_name["value"]
         convert = _compile_convert(inner)
         return lambda message, value: _put_wrapped(
@@ -117,6 +126,8 @@ def _compile_read(field: FieldDescriptor) -> Get:
         return _compile_scalar(field, get)
     if field.message_type.full_name == TIMESTAMP:
         return lambda message: _micros(get(message))
+    if field.message_type.full_name == DURATION:
+        return lambda message: _interval(get(message))
     assert field.message_type.full_name in WRAPPERS, field.full_name
     return attrgetter(f"{field.name}.value")
 
@@ -138,15 +149,9 @@ def _compile_scalar(field: FieldDescriptor, get: Callable[[Any], Any]) -> Get:
 
 def _micros(instant: Any) -> int:  # noqa: ANN401 - as above
     seconds, nanos = int(instant.seconds), int(instant.nanos)
-    micros, rest = divmod(nanos, _NANOS_PER_MICRO)
     if not 0 <= nanos < _NANOS_PER_SECOND:
         raise MessageFault(ReasonCode.OUT_OF_RANGE, f"nanos are {nanos}")
-    if rest:
-        raise MessageFault(
-            ReasonCode.OUT_OF_RANGE,
-            f"{nanos} nanos are no whole number of microseconds",
-        )
-    found = seconds * _MICROS_PER_SECOND + micros
+    found = _added(seconds, nanos)
     low, high = NUMBER_BOUNDS["timestamp-micros"]
     if not low <= found <= high:
         raise MessageFault(
@@ -154,6 +159,48 @@ def _micros(instant: Any) -> int:  # noqa: ANN401 - as above
             f"{seconds} seconds are outside of the years 1 to 9999",
         )
     return found
+
+
+def _added(seconds: int, nanos: int) -> int:
+    micros, rest = divmod(nanos, _NANOS_PER_MICRO)
+    if rest:
+        raise MessageFault(
+            ReasonCode.OUT_OF_RANGE,
+            f"{nanos} nanos are no whole number of microseconds",
+        )
+    return seconds * _MICROS_PER_SECOND + micros
+
+
+def _interval(duration: Any) -> str:  # noqa: ANN401 - as above
+    """Write a duration as Postgres reads an interval: ``PT-1.5S``."""
+    seconds, nanos = int(duration.seconds), int(duration.nanos)
+    is_one = seconds * nanos >= 0 and abs(nanos) < _NANOS_PER_SECOND
+    if not is_one or abs(seconds) > _DURATION_SECONDS_MAX:
+        raise MessageFault(
+            ReasonCode.OUT_OF_RANGE, f"no duration: {seconds} seconds, {nanos} nanos"
+        )
+    micros = _added(seconds, nanos)
+    # Postgres reads many seconds with a fraction through a double.
+    whole, rest = divmod(abs(micros), _MICROS_PER_SECOND)
+    minutes, left = divmod(whole, 60)
+    sign = "-" if micros < 0 else ""
+    hours = f"{sign}{minutes // 60}H{sign}{minutes % 60}M" if minutes else ""
+    fraction = f".{rest:06}".rstrip("0") if rest else ""
+    return f"PT{hours}{sign}{left}{fraction}S"
+
+
+def _put_interval(field: FieldDescriptor, message: Any, value: str) -> None:  # noqa: ANN401
+    found = _INTERVAL.fullmatch(value)
+    if found is None:
+        raise MisfitError(f"field {field.name}: {value!r:.60} is not such as PT-1.5S")
+    hours, minutes, seconds = (Decimal(one or 0) for one in found.groups())
+    total = hours * 3600 + minutes * 60 + seconds
+    if abs(total) > _DURATION_SECONDS_MAX:
+        raise _misfit(field, value)
+    duration = getattr(message, field.name)
+    duration.seconds = int(total)
+    duration.nanos = int((total - int(total)) * _NANOS_PER_SECOND)
+    duration.SetInParent()
 
 
 def _put_instant(instant: Any, value: dt.datetime | int) -> None:  # noqa: ANN401

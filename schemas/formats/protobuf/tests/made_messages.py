@@ -140,8 +140,9 @@ def fill(source: Random, message: Any, depth: int) -> None:  # noqa: ANN401 - as
         message.nanos = source.randrange(1_000_000) * 1_000
         return
     if name == "google.protobuf.Duration":
-        message.seconds = source.randint(0, 315_576_000_000)
-        message.nanos = source.randrange(1_000_000_000)
+        sign = source.choice([-1, 1])
+        message.seconds = sign * source.randint(0, 315_575_999_999)
+        message.nanos = sign * source.randrange(1_000_000) * 1_000
         return
     if name == "google.protobuf.FieldMask":
         message.paths.append("a_b.c")

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import sys
+from collections.abc import Callable
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -36,6 +38,10 @@ from tallyweir.schemas.formats.protobuf.tests.made_messages import (
 from tallyweir.schemas.formats.protobuf.tests.proto_contracts import contracts_of
 
 _MESSAGES = 8
+_OWN: dict[str, Callable[[Any], object]] = {
+    "google.protobuf.Duration": lambda value: ("interval", value.ToTimedelta()),
+    "google.protobuf.Timestamp": lambda value: value.ToMicroseconds(),
+}
 
 
 def official(message: Any, field: FieldDescriptor) -> object:  # noqa: ANN401
@@ -46,11 +52,11 @@ def official(message: Any, field: FieldDescriptor) -> object:  # noqa: ANN401
     if field.enum_type is not None and not field.is_repeated:
         known = field.enum_type.values_by_number.get(value)
         return known.name if known else str(value)
-    if field.message_type is None and not field.is_repeated:
-        return value
     name = field.message_type.full_name if field.message_type else ""
-    if name == "google.protobuf.Timestamp" and not field.is_repeated:
-        return value.ToMicroseconds()
+    if not field.is_repeated and not name:
+        return value
+    if not field.is_repeated and name in _OWN:
+        return _OWN[name](value)
     if name.endswith("Value") and name.count(".") == 2 and hasattr(value, "value"):
         return value.value
     written = json_format.MessageToDict(
@@ -61,6 +67,13 @@ def official(message: Any, field: FieldDescriptor) -> object:  # noqa: ANN401
 
 def same(one: object, other: object) -> bool:
     """Tell whether a column's value is the official one."""
+    if isinstance(other, tuple) and other[0] == "interval":
+        assert isinstance(one, str)
+        texts = one.removeprefix("PT").replace("H", "M").removesuffix("S").split("M")
+        seconds = sum(
+            Decimal(text) * 60**place for place, text in enumerate(reversed(texts))
+        )
+        return bool(seconds * 10**6 == other[1] // dt.timedelta(microseconds=1))
     if isinstance(other, tuple):
         return isinstance(one, str) and same_json(json.loads(one), other[1])
     if isinstance(other, float):

@@ -164,6 +164,36 @@ def test_a_timestamp_is_exact_or_dead(
     assert read(fields, payload) == [expected]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "expected"),
+    [
+        (0, 0, "PT0S"),
+        (90, 500_000_000, "PT0H1M30.5S"),
+        (0, -1_000, "PT-0.000001S"),
+        (-315_576_000_000, 0, "PT-87660000H-0M-0S"),
+        (-315_575_999_999, -999_999_000, "PT-87659999H-59M-59.999999S"),
+        (0, 1, "nanos are no whole number of microseconds"),
+        (1, -1_000, "no duration: 1 seconds, -1000 nanos"),
+        (315_576_000_001, 0, "no duration"),
+    ],
+)
+def test_a_duration_is_exact_or_dead(seconds: int, nanos: int, expected: str) -> None:
+    """It is the text that Postgres reads as an interval."""
+    whole = 1 << 64
+    inner = b"\x08" + varint(seconds % whole) + b"\x10" + varint(nanos % whole)
+    payload = b"\x0a" + varint(len(inner)) + inner
+    fields = "google.protobuf.Duration took = 1;"
+    if not expected.startswith("PT"):
+        assert expected in told(fields, payload)
+        assert "OUT_OF_RANGE: field took" in told(fields, payload)
+        return
+    assert read(fields, payload) == [expected]
+    one = contract(fields)
+    assert read(fields, encode(one, {"took": expected})) == [expected]
+    with pytest.raises(EncodeError, match="RECORD_MISFIT"):
+        encode(one, {"took": "1.5s"})
+
+
 _BAD = [
     ("string a = 1;", None, "EMPTY_PAYLOAD"),
     ("string a = 1;", b"\x08\x01", "WRONG_TYPE: field a: expected a length"),
