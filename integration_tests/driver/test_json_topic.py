@@ -174,6 +174,49 @@ def test_documents_become_rows_and_each_wrong_one_a_dead_letter_with_its_place(
     }.items()
 
 
+_OWN_TABLE = """
+    CREATE TABLE orders (
+        order_id text, customer_id smallint, amount numeric(4,1), placed_at timestamptz,
+        paid boolean, tags text[], rest jsonb,
+        kafka_topic text, kafka_partition integer, kafka_offset bigint
+    )
+"""
+
+
+def test_what_a_column_of_ones_own_does_not_take_is_a_dead_letter(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Each costs its own event only, and the detail names the column and its type."""
+    world = _world(tmp_path, kafka_bootstrap, empty_dsn, _OUTPUTS)
+    world.execute(_OWN_TABLE)
+    world.topic.send(
+        _sent(
+            _order(1, tags=["a", "b"]),
+            _order(2, tags=["a", 1]),
+            _order(3, tags=[], customer={"id": 40_000}),
+            _order(4, tags=None, amount=10.55),
+            _order(5, tags=None),
+        )
+    )
+    world.run_to_the_end()
+    rows = world.fetch("SELECT order_id, tags, amount FROM orders ORDER BY 1")
+    ten_and_a_half = Decimal("10.5")
+    assert [
+        ("o001", ["a", "b"], ten_and_a_half),
+        ("o005", None, ten_and_a_half),
+    ] == rows
+    dead = {
+        offset: (reason, detail) for _, offset, reason, detail in world.fetch(_DEAD)
+    }
+    assert dict.fromkeys((1, 2, 3), "REJECTED_BY_POSTGRES") == {
+        offset: reason for offset, (reason, _) in dead.items()
+    }
+    assert "column tags, which is text[]" in dead[1][1]
+    assert "column customer_id, which is smallint" in dead[2][1]
+    assert "column amount, which is numeric(4,1)" in dead[3][1]
+    world.assert_verified()
+
+
 def _unnamed(world: DriverWorld) -> dict[str, int]:
     """Return the fields that `status` shows because no file names them."""
     with connect(world.home_dsn, application_name="test") as home:

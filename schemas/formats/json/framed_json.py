@@ -29,6 +29,10 @@ class FramedJson(Json):
     def encode(self, contract: Contract, record: EventRecord) -> bytes:
         return frame(contract.schema_id, Json.encode(self, contract, record))
 
+    def encode_document(self, contract: Contract, document: str) -> bytes:
+        body = Json.encode_document(self, contract, document)
+        return frame(contract.schema_id, body)
+
     def decode(
         self, payload: bytes | None, writers: Mapping[int, Contract]
     ) -> EventRecord:

@@ -99,6 +99,15 @@ def test_places_are_those_in_the_payload() -> None:
     ]
 
 
+def test_a_document_that_is_given_whole_gets_a_header_too() -> None:
+    """It keeps its own spelling behind it."""
+    (contract,) = _contracts().writers.values()
+    payload = contract.format.encode_document(contract, '{"n": 1e0, "id": "a"}')
+    assert payload.endswith(b'{"n": 1e0, "id": "a"}')
+    decoded = contract.format.decode(payload, {contract.schema_id: contract})
+    assert {"id": "a", "n": 1} == decoded
+
+
 def test_what_is_no_change_of_debezium_is_skipped_behind_a_header() -> None:
     """So is a tombstone, which has none; a payload that should have one is none."""
     contracts = _contracts("debezium", {"row.id": "text"})
