@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from tallyweir.schemas.formats.avro.safety import parse_schema
 from tallyweir.schemas.tests.strategies import NESTED
 from tallyweir.services.ingest.openapi import (
     describe_service,
@@ -58,3 +59,35 @@ def test_nested_contracts_are_described_whole() -> None:
     assert properties["tags"]["items"]["anyOf"][0] == {"type": "null"}
     assert properties["counts"]["additionalProperties"]["minimum"] == -(1 << 31)
     assert properties["place"]["properties"]["kind"]["enum"] == ["A", "B"]
+
+
+def test_a_union_is_described_by_its_branches() -> None:
+    """As ``json_records`` reads it; texts have their formats."""
+    duration = {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}
+    token = {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}
+    fields = [
+        {"name": "u", "type": ["null", "boolean", duration]},
+        {"name": "token", "type": token},
+    ]
+    schema = event_schema(
+        parse_schema({"type": "record", "name": "R", "fields": fields})
+    )
+
+    def branch(name: str, kind: object) -> object:
+        return {
+            "type": "object",
+            "properties": {name: kind},
+            "required": [name],
+            "additionalProperties": False,
+        }
+
+    assert schema["properties"] == {
+        "u": {
+            "anyOf": [
+                {"type": "null"},
+                branch("boolean", {"type": "boolean"}),
+                branch("D", {"type": "string", "format": "duration"}),
+            ]
+        },
+        "token": {"type": "string", "format": "uuid"},
+    }
