@@ -19,6 +19,7 @@ from integration_tests.harness.readings import (
     sent,
     write_contract,
 )
+from integration_tests.harness.replayed import replay
 from tallyweir.schemas.codec import diagnose, encode
 from tallyweir.schemas.contract import load_contract
 from tallyweir.schemas.formats.avro.tests.made_payloads import encoded_number
@@ -429,6 +430,8 @@ def test_types_that_spark_does_not_hold_arrive_exactly(
     assert message["price"] == {"long": 2**63 - 1}
     world.assert_conserved(everything)
     world.assert_verified("beyond")
+    again = replay(world)
+    assert ("VERIFIED BY REPLAY", 0) == (again.verdict, again.exit_code), again.told
 
 
 @pytest.mark.parametrize("framing", [Framing.SINGLE_OBJECT, Framing.RAW])
