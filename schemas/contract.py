@@ -36,6 +36,7 @@ from tallyweir.schemas.formats.known_formats import (
     format_of,
     split_framing,
 )
+from tallyweir.schemas.formats.plain_format import Plain, plain_schema
 from tallyweir.schemas.schema_tree import Record, column_type, may_be_null
 
 CONTRACTS_FOLDER = Path(__file__).parent / "avro"
@@ -199,6 +200,26 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
     if written_in.names_writers:
         _require_distinct_ids(contract)
     return contract
+
+
+def plain_contract(kind: str, name: str) -> Contract:
+    """Return the contract of payloads that are one value each.
+
+    Args:
+        kind: One of ``PLAIN_TYPES``.
+        name: The name of the field that holds the value, and of the contract.
+    """
+    schema = plain_schema(kind, name)
+    return Contract(
+        name=name,
+        version=1,
+        schema_id=_computed_id(schema.text),
+        text=schema.text,
+        fields=list_fields(schema.tree),
+        path=Path(),
+        format=Plain(),
+        tree=schema.tree,
+    )
 
 
 def versions_of(contract: Contract) -> dict[int, Contract]:

@@ -15,10 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tallyweir.schemas.codec import diagnose
 from tallyweir.schemas.contract import (
     Contract,
     ContractField,
     load_contract,
+    plain_contract,
     versions_of,
 )
 from tallyweir.schemas.errors import (
@@ -29,6 +31,7 @@ from tallyweir.schemas.errors import (
     raise_faults,
 )
 from tallyweir.schemas.formats.format import Format
+from tallyweir.schemas.formats.plain_format import PLAIN_TYPES, Plain
 from tallyweir.schemas.registered_contract import Pin, find_writers, pinned_contract
 from tallyweir.schemas.schema_tree import RecordField, describe, item_of
 from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
@@ -64,8 +67,10 @@ class EventContracts:
 
     Attributes:
         each: The contracts, at least one, in the order of the pipeline's list.
-        fields: The fields of all contracts in that order, each name once. A field
-            that some contract lacks is nullable.
+        key: How keys are read; None if they are bytes.
+        payload_fields: The fields of all contracts in that order, each name once. A
+            field that some contract lacks is nullable.
+        fields: The same, followed by the columns of the key.
         writers: All versions of all contracts, by schema id.
 
     Raises:
@@ -74,6 +79,8 @@ class EventContracts:
     """
 
     each: tuple[EventContract, ...]
+    key: KeyContracts | None = None
+    payload_fields: tuple[ContractField, ...] = field(init=False)
     fields: tuple[ContractField, ...] = field(init=False)
     writers: Mapping[int, Contract] = field(init=False, repr=False)
 
@@ -82,7 +89,10 @@ class EventContracts:
         _require_named_writers(self.each)
         object.__setattr__(self, "writers", _merge_writers(self.each))
         _require_distinct_marks(self.each)
-        object.__setattr__(self, "fields", _merge_fields(self.each))
+        payload_fields = _merge_fields(self.each)
+        of_key = () if self.key is None else self.key.fields
+        object.__setattr__(self, "payload_fields", payload_fields)
+        object.__setattr__(self, "fields", (*payload_fields, *of_key))
 
     @property
     def format(self) -> Format:
@@ -112,9 +122,80 @@ class EventContracts:
         """Compile the contracts to the decoder of whole batches.
 
         Args:
-            wanted: The fields to return, as in ``Format.decoder``.
+            wanted: The fields to return, as in ``Format.decoder``; those of the key
+                are left out.
         """
-        return self.format.decoder(self, wanted)
+        names = {one.name for one in self.payload_fields}
+        return self.format.decoder(self, [name for name in wanted if name in names])
+
+
+@dataclass(frozen=True, slots=True)
+class KeyContracts:
+    """How the keys of records are read: as payloads of a contract of their own.
+
+    Attributes:
+        contracts: The contract.
+        prefix: What precedes a field's name in the name of its column.
+    """
+
+    contracts: EventContracts
+    prefix: str
+
+    @property
+    def fields(self) -> tuple[ContractField, ...]:
+        """The columns of the key."""
+        return tuple(
+            replace(
+                one,
+                name=f"{self.prefix}{one.name}",
+                nullable=one.nullable or self.is_plain,
+            )
+            for one in self.contracts.fields
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a key is one value."""
+        return isinstance(self.contracts.format, Plain)
+
+    @property
+    def may_lack(self) -> bool:
+        """Whether a record may have no key; then all columns of the key are null."""
+        return all(one.nullable for one in self.fields)
+
+    def decoder(self, wanted: Collection[str]) -> EventDecoder:
+        """Compile the contract to the decoder of whole batches of keys.
+
+        Args:
+            wanted: The columns to return; the decoder calls them as the contract does.
+        """
+        names = {f"{self.prefix}{one.name}": one.name for one in self.contracts.fields}
+        return self.contracts.decoder([names[one] for one in wanted if one in names])
+
+    def find_fault(self, key: bytes | None) -> str | None:
+        """Say why a key cannot be read; None if it can."""
+        if key is None:
+            return None
+        error = diagnose(key, self.contracts.writers)
+        return None if error is None else str(error)
+
+
+def load_key_contracts(reference: str, beside: Path | None = None) -> KeyContracts:
+    """Load the contract of a topic's keys.
+
+    Args:
+        reference: A type of ``PLAIN_TYPES``, or as in ``load_contract``.
+        beside: As in ``load_contract``.
+
+    Raises:
+        ContractError: As ``load_event_contract`` does.
+    """
+    if reference not in PLAIN_TYPES:
+        found = load_event_contract(reference, beside)
+        return KeyContracts(EventContracts((found,)), "key_")
+    contract = plain_contract(reference, "key")
+    found = EventContract(contract=contract, writers={contract.schema_id: contract})
+    return KeyContracts(EventContracts((found,)), "")
 
 
 def load_event_contract(
@@ -145,6 +226,8 @@ def load_event_contracts(
     references: Sequence[str],
     beside: Path | None = None,
     registered: Sequence[RegisteredSchema] = (),
+    *,
+    key: str | None = None,
 ) -> EventContracts:
     """Load all contracts that a pipeline names.
 
@@ -152,6 +235,8 @@ def load_event_contracts(
         references: The references, in the order in which the pipeline lists them.
         beside: As in ``load_contract``.
         registered: As in ``load_event_contract``.
+        key: How keys are read, as ``load_key_contracts`` takes it; None if they are
+            not.
 
     Raises:
         ContractError: Some contracts cannot be used, or not together.
@@ -161,8 +246,12 @@ def load_event_contracts(
     for reference in references:
         with noting(faults):
             found.append(load_event_contract(reference, beside, registered))
+    of_key = None
+    if key is not None:
+        with noting(faults):
+            of_key = load_key_contracts(key, beside)
     raise_faults(faults)
-    return EventContracts(tuple(found))
+    return EventContracts(tuple(found), of_key)
 
 
 def _require_distinct_names(each: Sequence[EventContract]) -> None:

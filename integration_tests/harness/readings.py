@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tallyweir.schemas.codec import EventRecord, encode
@@ -84,13 +85,15 @@ class Sent:
             reason code of its dead letter.
         key: The Kafka key.
         headers: Kafka headers.
+        timestamp_ms: The producer's time; 0 for now.
     """
 
     value: bytes | None
     partition: int = 0
     fate: str = "committed"
     key: bytes | None = None
-    headers: list[tuple[str, bytes]] = field(default_factory=list)
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_ms: int = 0
 
 
 def sent(

@@ -128,6 +128,7 @@ class WrittenTopic:
                 key=record.key,
                 partition=record.partition,
                 headers=[*record.headers],
+                timestamp=record.timestamp_ms,
                 on_delivery=note(record),
             )
             producer.poll(0)

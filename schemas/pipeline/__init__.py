@@ -20,6 +20,7 @@ from tallyweir.schemas.pipeline.events.enrichment import AsOf, Enrichment
 from tallyweir.schemas.pipeline.events.monitoring import Monitoring, Reported
 from tallyweir.schemas.pipeline.events.prediction import Prediction
 from tallyweir.schemas.pipeline.events.source import HeaderId, PositionId, Source
+from tallyweir.schemas.pipeline.events.source_key import SourceKey
 from tallyweir.schemas.pipeline.events.validation import DeadLetterLimit, Rule
 from tallyweir.schemas.pipeline.functions.user_code import count, observe
 from tallyweir.schemas.pipeline.outputs.aggregate import Aggregate, AggregateFunction
@@ -78,6 +79,7 @@ __all__ = [
     "Session",
     "Sliding",
     "Source",
+    "SourceKey",
     "Stateful",
     "Unmatched",
     "ValueState",

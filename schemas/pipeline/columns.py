@@ -4,14 +4,17 @@ Columns appear in the order of ``columns_by_step``: the event's fields, the comp
 columns, those of each enrichment, of a transform, and of each model. Rules see only the
 fields and the computed columns, because an invalid event is a dead letter before it is
 enriched. Each computed column and each enrichment sees the columns before it. Filter
-and outputs see all columns, but only fields spread an output over databases. Computed
-columns, rules, filters, conditions and aggregates may also read the event's topic. The
+and outputs see all columns, but only fields spread an output over databases. The
 columns of a transform are known only after Spark has seen it, so until then nothing
 after it is checked.
+
+What Kafka has of each record can be named everywhere, unless a column of the event has
+that name (``kafka_columns``). Only ``named_columns`` decides which of it are read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -28,10 +31,17 @@ from tallyweir.schemas.pipeline.checks.problems import (
 )
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.events.enrichment import KAFKA_KEY, Enrichment
+from tallyweir.schemas.pipeline.events.kafka_columns import (
+    COPIED_COLUMNS,
+    KAFKA_COLUMNS,
+    is_header,
+    kafka_columns,
+)
 from tallyweir.schemas.pipeline.events.prediction import Prediction
-from tallyweir.schemas.pipeline.events.source import KAFKA_TIMESTAMP
+from tallyweir.schemas.pipeline.events.source import KAFKA_TIMESTAMP, HeaderId
 from tallyweir.schemas.pipeline.expressions.expressions import (
     find_unknown_columns,
+    inspect_expression,
     reads_any,
 )
 from tallyweir.schemas.pipeline.outputs.pipeline_output import (
@@ -41,11 +51,62 @@ from tallyweir.schemas.pipeline.outputs.pipeline_output import (
     check_new,
 )
 from tallyweir.schemas.schema_tree import NESTED_TYPES
+from tallyweir.sinks.protocol.column_names import stored_name
 
 # Types whose every value has one spelling in bytes, which a fingerprint needs.
 _ID_TYPES = frozenset({"string", "int", "long", "uuid", "bytes", "decimal(20,0)"})
 # Types of instants. A local timestamp has no zone, so it cannot be ordered.
 _TIME_TYPES = frozenset({"timestamp-millis", "timestamp-micros", "timestamp-nanos"})
+# Names of columns that source.key would make.
+_OF_KEY = re.compile(r"key(_.*)?")
+
+
+def named_columns(pipeline: Pipeline) -> tuple[str, ...]:
+    """Return all names of columns of events in a pipeline, in expressions or outside.
+
+    Whatever Kafka has of a record is read only if it is among them.
+    """
+    outputs = pipeline.outputs
+    expressions = [
+        *pipeline.compute.values(),
+        *(rule.condition for rule in pipeline.validate),
+        *(text for one in pipeline.predict for text in chain(*one.inputs.values())),
+        *([] if pipeline.filter is None else [pipeline.filter]),
+        *(text for output in outputs for text in output.conditions.values()),
+        *(text for output in outputs for _, _, text in output.arguments),
+    ]
+    source = pipeline.source
+    return (
+        # A single header is read as the ID only, and is no column.
+        *(() if isinstance(source.event_id, HeaderId) else source.id_columns),
+        *(name for text in expressions for name in inspect_expression(text).columns),
+        *(name for one in pipeline.enrich for name in one.on),
+        *(name for output in outputs for name in output.named_columns),
+        *sorted(pipeline.reported.columns),
+        *pipeline.monitor.redact,
+    )
+
+
+def named_kafka_columns(
+    pipeline: Pipeline, fields: Sequence[str], added: Sequence[str] = ()
+) -> tuple[ContractField, ...]:
+    """Return what a pipeline reads of each record besides its payload and its key.
+
+    Args:
+        pipeline: The pipeline.
+        fields: Names of the fields of its contracts.
+        added: The columns that its transform adds.
+    """
+    steps = columns_by_step(pipeline, fields, added)
+    return kafka_columns(named_columns(pipeline), list(chain(*steps.values())))
+
+
+def reads_headers(pipeline: Pipeline) -> bool:
+    """Tell whether a pipeline needs the headers of records."""
+    names = (one.name for one in kafka_columns(named_columns(pipeline), ()))
+    return isinstance(pipeline.source.event_id, HeaderId) or any(
+        name not in COPIED_COLUMNS for name in names
+    )
 
 
 def columns_by_step(
@@ -95,10 +156,18 @@ def find_column_problems(
     """Find the problems that ``check_columns`` raises."""
     known = [field.name for field in fields]
     yield from check_distinct(known, "fields", ("source", "schema"))
-    yield from _check_events(pipeline, KnownColumns(names=known, fields=fields))
+    others = list(chain(*columns_by_step(pipeline, known, added or ()).values()))
+    kafka = kafka_columns((*KAFKA_COLUMNS, *named_columns(pipeline)), others)
+    stored = [stored_name(one.name) for one in kafka if is_header(one.name)]
+    yield from check_distinct(stored, "columns", ())
+    for name in stored:
+        yield from check_new(name, others, ())
+    of_kafka = [one.name for one in kafka]
+    of_contract = KnownColumns(names=known, fields=fields, kafka=kafka)
+    yield from _check_events(pipeline, of_contract)
     known = [*known, *pipeline.compute]
     for index, enrichment in enumerate(pipeline.enrich):
-        for problem in _check_enrichment(enrichment, known):
+        for problem in _check_enrichment(enrichment, known, of_kafka):
             yield problem.under("enrich", index)
         known = [*known, *enrichment.select]
     if pipeline.transform is not None:
@@ -106,15 +175,16 @@ def find_column_problems(
             return
         known = [*known, *added]
     for index, prediction in enumerate(pipeline.predict):
-        for problem in _check_prediction(prediction, known):
+        for problem in _check_prediction(prediction, known, of_kafka):
             yield problem.under("predict", index)
         known = [*known, *prediction.new_columns]
-    yield from _check_results(pipeline, KnownColumns(names=known, fields=fields))
+    all_columns = KnownColumns(names=known, fields=fields, kafka=kafka)
+    yield from _check_results(pipeline, all_columns)
 
 
 def _check_events(pipeline: Pipeline, of_contract: KnownColumns) -> Iterator[Problem]:
     """Find the problems of what precedes enrichment."""
-    for problem in _check_source(pipeline, of_contract.fields):
+    for problem in _check_source(pipeline, of_contract):
         yield problem.under("source")
     for problem in _check_compute(pipeline.compute, of_contract):
         yield problem.under("compute")
@@ -163,43 +233,52 @@ def contract_problems(error: ContractError) -> Iterator[Problem]:
         yield Problem(code=one.code, saw=one.saw, why=one.why, fix=one.fix)
 
 
-def _check_source(
-    pipeline: Pipeline, fields: Sequence[ContractField]
-) -> Iterator[Problem]:
+def _check_source(pipeline: Pipeline, known: KnownColumns) -> Iterator[Problem]:
     source = pipeline.source
-    types = {field.name: field.type for field in fields}
-    lacking = {field.name: field.lacking for field in fields}
-    wanted = []
+    types = known.types
+    lacking = {field.name: field.lacking for field in known.fields}
+    wanted: list[tuple[Path, str, frozenset[str], str]] = []
     if source.event_time != KAFKA_TIMESTAMP:
-        wanted.append(("event_time", source.event_time, _TIME_TYPES, "an instant"))
-    if isinstance(source.event_id, str):
-        wanted.append(("event_id", source.event_id, _ID_TYPES, "an ID"))
-    for key, column, fit, purpose in wanted:
+        wanted.append((("event_time",), source.event_time, _TIME_TYPES, "an instant"))
+    several = isinstance(source.event_id, tuple)
+    is_column = not isinstance(source.event_id, HeaderId)
+    for index, column in enumerate(source.id_columns if is_column else ()):
+        at: Path = ("event_id", index) if several else ("event_id",)
+        wanted.append((at, column, _ID_TYPES, "an ID"))
+    for at, column, fit, purpose in wanted:
         if isinstance(column, StandIn):
             continue
         if column in pipeline.compute and column not in types:
             yield Problem(
                 code="PIPELINE_COLUMN_TYPE",
-                at=(key,),
+                at=at,
                 saw=f"The column {column!r} is computed.",
                 why=f"To be {purpose} it must be in the record: events are told apart "
                 "and dated before anything is computed of them.",
                 fix="Choose a field.",
             )
+        elif column not in types and source.key is None and _OF_KEY.fullmatch(column):
+            yield Problem(
+                code="PIPELINE_UNKNOWN_COLUMN",
+                at=at,
+                saw=f"There is no column {column!r}.",
+                why="Without source.key, the key of a record is nothing but bytes.",
+                fix="Say how keys are written, such as key: {format: text} in source.",
+            )
         elif column not in types:
-            yield from check_known(column, types, (key,))
+            yield from check_known(column, [one.name for one in known.fields], at)
         elif types[column] not in fit:
             yield Problem(
                 code="PIPELINE_COLUMN_TYPE",
-                at=(key,),
+                at=at,
                 saw=f"The field {column!r} is of type {types[column]}.",
                 why=f"To be {purpose} it must be one of {', '.join(sorted(fit))}.",
                 fix="Choose another field, or change the contract.",
             )
-        elif lacking[column]:
+        elif lacking.get(column):
             yield Problem(
                 code="PIPELINE_UNKNOWN_COLUMN",
-                at=(key,),
+                at=at,
                 saw=f"The field {column!r} is missing in {', '.join(lacking[column])}.",
                 why="The pipeline needs it in the events of every contract.",
                 fix="Choose a field that all contracts have, or add a version of the "
@@ -230,17 +309,21 @@ def _check_compute(
         names.append(name)
 
 
-def _check_enrichment(enrichment: Enrichment, known: list[str]) -> Iterator[Problem]:
+def _check_enrichment(
+    enrichment: Enrichment, known: list[str], of_kafka: list[str]
+) -> Iterator[Problem]:
     for column in enrichment.on:
-        yield from check_known(column, known, ("on", column))
+        yield from check_known(column, [*known, *of_kafka], ("on", column))
     for column in enrichment.select:
         yield from check_new(column, known, ("select", column))
 
 
-def _check_prediction(prediction: Prediction, known: list[str]) -> Iterator[Problem]:
+def _check_prediction(
+    prediction: Prediction, known: list[str], of_kafka: list[str]
+) -> Iterator[Problem]:
     for name, expressions in prediction.inputs.items():
         for expression in expressions:
-            for problem in find_unknown_columns(expression, known):
+            for problem in find_unknown_columns(expression, [*known, *of_kafka]):
                 yield problem.under("inputs", name)
     for column in prediction.new_columns:
         yield from check_new(column, known, ("columns", column))

@@ -24,6 +24,7 @@ from tallyweir.schemas.pipeline.events.monitoring import Reported
 from tallyweir.schemas.pipeline.events.source import (
     JSON,
     PROTOBUF,
+    EventId,
     HeaderId,
     PositionId,
     is_message,
@@ -113,17 +114,22 @@ def from_json(definition: Mapping[str, Any]) -> Pipeline:
     return _build(Pipeline, parts)
 
 
-def _identity_json(event_id: str | HeaderId | PositionId) -> dict[str, Any]:
+def _identity_json(event_id: EventId) -> dict[str, Any]:
     match event_id:
         case HeaderId(header=header):
             return {"header": header}
         case PositionId():
             return {"position": True}
-        case _:
+        case str():
             return {"field": event_id}
+        case parts:
+            return {"parts": [_identity_json(one) for one in parts]}
 
 
-def _identity(written: Mapping[str, Any]) -> str | HeaderId | PositionId:
+def _identity(written: Mapping[str, Any]) -> EventId:
+    if "parts" in written:
+        parts = map(_identity, written["parts"])
+        return tuple(one for one in parts if isinstance(one, str | HeaderId))
     if "header" in written:
         return HeaderId(header=written["header"])
     return PositionId() if "position" in written else str(written["field"])

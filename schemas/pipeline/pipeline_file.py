@@ -17,7 +17,11 @@ from typing import ParamSpec, TypeVar
 
 from tallyweir.schemas.contract import REGISTRY, load_contract
 from tallyweir.schemas.errors import ContractError
-from tallyweir.schemas.event_contracts import EventContracts, load_event_contract
+from tallyweir.schemas.event_contracts import (
+    EventContracts,
+    load_event_contract,
+    load_key_contracts,
+)
 from tallyweir.schemas.pipeline.checks.problems import Path, StandIn
 from tallyweir.schemas.pipeline.columns import (
     contract_problems,
@@ -97,6 +101,11 @@ def _read_event_contracts(
         return None
     if REGISTRY in source.schemas:
         return None
+    key = source.key_reference
+    of_key = None
+    if key:
+        in_key: Path = ("source", "key")
+        of_key = _attempt(report, in_key, load_key_contracts, key, path.parent)
     at: Path = ("source", "fields" if source.fields else "schema")
     found = [
         _attempt(report, (*at, index), load_event_contract, reference, path.parent)
@@ -104,9 +113,9 @@ def _read_event_contracts(
         if reference not in source.schemas[:index]
     ]
     usable = tuple(one for one in found if one is not None)
-    if len(usable) < len(found):
+    if len(usable) < len(found) or (key is not None and of_key is None):
         return None
-    return _attempt(report, at, EventContracts, usable)
+    return _attempt(report, at, EventContracts, usable, of_key)
 
 
 def _attempt(

@@ -111,7 +111,10 @@ def _check_contracts(pipeline: Pipeline, path: Path, gathered: Gathered) -> None
         # Its columns are known once it is pinned.
         return
     try:
-        contracts = load_event_contracts(pipeline.source.schemas, path.parent)
+        source = pipeline.source
+        contracts = load_event_contracts(
+            source.schemas, path.parent, key=source.key_reference
+        )
         columns = find_column_problems(pipeline, contracts.fields)
         redaction = find_redaction_problems(pipeline, contracts)
         gathered.add((*columns, *redaction), "Pipeline")

@@ -14,14 +14,20 @@ from itertools import chain
 
 from tallyweir.schemas.event_contracts import EventContracts
 from tallyweir.schemas.pipeline.checks.problems import Problem, suggest
-from tallyweir.schemas.pipeline.columns import columns_by_step
+from tallyweir.schemas.pipeline.columns import columns_by_step, named_kafka_columns
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.events.enrichment import Enrichment
+from tallyweir.schemas.pipeline.events.kafka_columns import (
+    KAFKA_HEADERS,
+    KAFKA_KEY,
+    is_header,
+)
 from tallyweir.schemas.pipeline.expressions.expressions import reads_any
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 from tallyweir.schemas.schema_tree import Mapping as MapNode
 from tallyweir.schemas.schema_tree import Nullable, Record, SchemaNode, Union
 from tallyweir.schemas.schema_tree import Sequence as ListNode
+from tallyweir.sinks.protocol.column_names import stored_name
 
 #: The names of a part within a column, outermost first.
 Part = tuple[str, ...]
@@ -44,29 +50,33 @@ class Redaction:
     keys: frozenset[str] = frozenset()
 
 
-def find_redaction(pipeline: Pipeline, added: Sequence[str]) -> Redaction:
-    """Find everything that a pipeline hides.
+def find_redaction(
+    pipeline: Pipeline, contracts: EventContracts, added: Sequence[str]
+) -> Redaction:
+    """Find everything that a pipeline hides, under the names that tables give it.
 
     Args:
         pipeline: The pipeline, which names the fields to hide.
+        contracts: Contracts of its events.
         added: The columns that its transform adds.
     """
     named = frozenset(pipeline.monitor.redact)
+    named |= _of_same_bytes(named, pipeline, contracts)
     parts: dict[str, tuple[Part, ...]] = {}
     for name in sorted(named):
-        column, *part = name.split(".")
+        column, *part = (name,) if is_header(name) else name.split(".")
         if part and column not in named:
             parts[column] = (*parts.get(column, ()), tuple(part))
     if not named:
         return Redaction()
-    hidden = {name for name in named if "." not in name}
+    hidden = {name for name in named if "." not in name or is_header(name)}
     # A value computed from a column with a hidden part may come from that part.
     for column in _computed(pipeline, added, hidden | set(parts)):
         hidden.add(column)
         parts.pop(column, None)
     touched = frozenset({*hidden, *parts})
     return Redaction(
-        columns=frozenset(hidden),
+        columns=frozenset(map(stored_name, hidden)),
         parts=parts,
         made={
             output.table: frozenset(_made(output, pipeline, named, touched))
@@ -78,6 +88,26 @@ def find_redaction(pipeline: Pipeline, added: Sequence[str]) -> Redaction:
             if touched & set(output.key_columns)
         ),
     )
+
+
+def _of_same_bytes(
+    named: frozenset[str], pipeline: Pipeline, contracts: EventContracts
+) -> frozenset[str]:
+    """Return the columns of the same key, or of the same headers, as hidden ones."""
+    fields = [one.name for one in contracts.fields]
+    of_kafka = {one.name for one in named_kafka_columns(pipeline, fields)}
+    of_key = set() if contracts.key is None else {f.name for f in contracts.key.fields}
+    touched = {name.partition(".")[0] for name in named}
+    found: set[str] = set()
+    if touched & {*of_key, *(of_kafka & {KAFKA_KEY})}:
+        found.add(KAFKA_KEY)
+    if KAFKA_KEY in named & of_kafka:
+        found |= of_key
+    if any(map(is_header, named)):
+        found.add(KAFKA_HEADERS)
+    if KAFKA_HEADERS in named & of_kafka:
+        found |= set(filter(is_header, of_kafka))
+    return frozenset(found & {*of_key, *of_kafka})
 
 
 def find_redaction_problems(
@@ -95,6 +125,7 @@ def find_redaction_problems(
     fields = [one.name for one in contracts.fields]
     columns = [
         *chain(*columns_by_step(pipeline, fields, added or ()).values()),
+        *(one.name for one in named_kafka_columns(pipeline, fields, added or ())),
         *(name for output in pipeline.outputs for name in output.own_columns),
     ]
     may_be = [*dict.fromkeys(columns), *_parts_of(contracts)]

@@ -146,6 +146,13 @@ def _serve(name: str, section: SourceSection, contract: Contract) -> ServedTopic
             why="A sender that repeats a request would be counted twice.",
             fix="Name a field with the producer's ID, or header:ce_id.",
         )
+    if section.id_header is None and section.id_field is None:
+        raise ConfigurationError(
+            "ID_FIELD_UNUSABLE",
+            saw=f"The pipeline takes the event ID from {section.event_id}.",
+            why="The service knows an event by one field or one header.",
+            fix="Name a field with the producer's ID, or header:ce_id.",
+        )
     if section.id_header is None:
         types = {field.name: field.type for field in contract.fields}
         id_field_type = types.get(section.event_id)

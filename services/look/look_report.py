@@ -255,8 +255,8 @@ def _id_row(one: IdCandidate) -> tuple[object, ...]:
     notes = []
     if one.is_partly:
         notes.append("the first records only")
-    if one.name == KEY:
-        notes.append("this release does not take the key as the ID")
+    if one.name == KEY and one.unique_share == 1 and not one.lacking:
+        notes.append("an ID with key: {format: text} and event_id: key")
     return (
         one.name,
         share(one.counts.distinct, one.counts.values),

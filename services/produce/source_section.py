@@ -7,6 +7,7 @@ contracts and event ID, and does not judge the other keys.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -39,12 +40,22 @@ class SourceSection:
         topics: The Kafka topics, at least one.
         schemas: References to the contracts, as ``load_contract`` takes them; at least
             one.
-        event_id: A field's name, ``header:NAME``, or ``position``.
+        event_id: A field's name, ``header:NAME``, ``position``, ``key`` or
+            ``key.FIELD``; several in brackets.
+        has_key: Whether the file says how keys are written.
     """
 
     topics: tuple[str, ...]
     schemas: tuple[str, ...]
     event_id: str
+    has_key: bool = False
+
+    @property
+    def id_field(self) -> str | None:
+        """The payload's field that holds the ID; None if something else does."""
+        is_of_key = self.has_key and re.fullmatch(r"key([._].*)?", self.event_id)
+        is_field = re.fullmatch(r"\w+", self.event_id) and not self.id_is_position
+        return self.event_id if is_field and not is_of_key else None
 
     @property
     def id_is_position(self) -> bool:
@@ -53,7 +64,7 @@ class SourceSection:
 
     @property
     def id_header(self) -> str | None:
-        """The name of the header that carries the ID; None if a field does."""
+        """The name of the header that carries the ID; None if no header does."""
         if not self.event_id.startswith(HEADER_PREFIX):
             return None
         return self.event_id.removeprefix(HEADER_PREFIX)
@@ -115,8 +126,17 @@ def read_source_section(path: Path) -> SourceSection:
     return SourceSection(
         topics=_texts(path, source, "topic"),
         schemas=_schemas(path, source),
-        event_id=_text(path, source, "event_id", source.get("event_id")),
+        event_id=_event_id(path, source),
+        has_key=source.get("key") is not None,
     )
+
+
+def _event_id(path: Path, source: dict[str, object]) -> str:
+    given = source.get("event_id")
+    if not isinstance(given, list) or not given:
+        return _text(path, source, "event_id", given)
+    parts = [_text(path, source, "event_id", one) for one in given]
+    return f"[{', '.join(parts)}]"
 
 
 def _schemas(path: Path, source: dict[str, object]) -> tuple[str, ...]:
@@ -240,19 +260,23 @@ def _describe(path: Path, _changed_ns: int) -> Mapping[str, Any]:
             "accepts one.",
         ) from error
     source = pipeline.source
+    event_id: str | list[str]
     match source.event_id:
         case HeaderId(header=header):
             event_id = f"{HEADER_PREFIX}{header}"
         case PositionId():
             event_id = POSITION
-        case field:
+        case str() as field:
             event_id = field
+        case _:
+            event_id = list(source.id_columns)
     return {
         "pipeline": pipeline.name,
         "source": {
             "topic": list(source.topics),
             "schema": list(source.schemas),
             "event_id": event_id,
+            **({} if source.key is None else {"key": source.key.reference}),
         },
         "databases": dict(pipeline.databases),
         "outputs": [

@@ -232,14 +232,22 @@ def open_files(files: PipelineFiles, paths: Sequence[Path]) -> FileSource:
         ConfigurationError: ``RUN_WITHOUT_IDS``, ``RUN_WITHOUT_TIMES``,
             ``RUN_SEVERAL_CONTRACTS``, or as ``read_input_files``.
     """
-    event_id = files.pipeline.source.event_id
-    if not isinstance(event_id, str):
+    source = files.pipeline.source
+    fields = {one.name for one in files.contracts.payload_fields}
+    if not source.id_columns or not fields.issuperset(source.id_columns):
         raise ConfigurationError(
             "RUN_WITHOUT_IDS",
-            saw=f"The pipeline takes the event ID from {event_id.place}.",
-            why="A row of a file has no headers and no such position, and without an "
-            "ID the run could not notice repeats.",
+            saw=f"The pipeline takes the event ID from {source.id_place}.",
+            why="A row of a file has no key, no headers and no such position, and "
+            "without an ID the run could not notice repeats.",
             fix="Use a field as the pipeline's event_id.",
+        )
+    if files.contracts.key is not None and not files.contracts.key.may_lack:
+        raise ConfigurationError(
+            "RUN_WITHOUT_KEYS",
+            saw="The pipeline's key has columns that are not null.",
+            why="A row of a file has no key.",
+            fix="Take not null from source.key, if a record may lack a key.",
         )
     if files.pipeline.source.event_time == KAFKA_TIMESTAMP:
         raise ConfigurationError(

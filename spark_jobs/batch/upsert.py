@@ -37,7 +37,7 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
     event_id, deduplicate = pipeline.source.event_id, pipeline.deduplicate
     if not isinstance(event_id, str):
         yield (
-            f"takes the event ID from {event_id.place}",
+            f"takes the event ID from {pipeline.source.id_place}",
             "The tables do not hold it, so the run could not find an event's rows.",
             "Append",
         )

@@ -271,7 +271,9 @@ def read_pipeline_files(
     if reads_registry(pipeline):
         pipeline, known_schemas = pin_contracts(pipeline, path, home_dsn, newest=newest)
     contracts = (
-        load_event_contracts(pipeline.source.schemas, path)
+        load_event_contracts(
+            pipeline.source.schemas, path, key=pipeline.source.key_reference
+        )
         if known_schemas is None
         else known_schemas.contracts
     )
@@ -318,7 +320,7 @@ def prepare_pipeline(
     check_computed(pipeline.compute, decoded)
     *_, rows = decoded, *(frame for _, frame in steps)
     check_types(pipeline, rows)
-    events = recipe.with_conditions(rows, places)
+    events = recipe.with_conditions(rows)
     check_reported(pipeline.reported, events.schema)
     layout = replace(
         build_layout(pipeline, files.contracts, events.schema),
@@ -327,7 +329,7 @@ def prepare_pipeline(
     )
     columns = event_columns(pipeline, files.contracts, events.schema)
     added = _added(pipeline, files.contracts, columns)
-    redaction = find_redaction(pipeline, added)
+    redaction = find_redaction(pipeline, files.contracts, added)
     return PreparedPipeline(
         settings=settings,
         spark=spark,

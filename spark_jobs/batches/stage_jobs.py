@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -37,9 +37,10 @@ from tallyweir.spark_jobs.frame.python_time import PythonTime
 from tallyweir.spark_jobs.keyed.joined_events import as_stateful
 from tallyweir.spark_jobs.keyed.key_task import KeyTask
 from tallyweir.spark_jobs.registry.known_schemas import KnownSchemas
-from tallyweir.spark_jobs.source.event_columns import EVENT_ID, OFFSET, PLACE
+from tallyweir.spark_jobs.source.event_columns import OFFSET, PLACE
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.tables.layout_builder import read_columns
+from tallyweir.spark_jobs.task.record_columns import RecordColumns
 from tallyweir.spark_jobs.task.sampling import Sampling
 from tallyweir.spark_jobs.task.stage_task import VOTE_SCHEMA, StageTask
 from tallyweir.spark_jobs.task.verdicts import IdRules, Rules
@@ -335,6 +336,14 @@ class StageJobs:
         searches = Measures(ids=self.claims.holder.searches())
         return replace(staged, measures=staged.measures + searches)
 
+    def record_columns(self, read: Collection[str]) -> RecordColumns:
+        """Return what tasks read of records themselves, for some columns of events."""
+        return RecordColumns(
+            places=self.places,
+            fields=self.recipe.decoded_fields(read),
+            copied=self.recipe.copied_columns(read),
+        )
+
     def task(
         self, plan: BatchPlan, rejected: Sequence[Rejection], claim_round: int
     ) -> StageTask:
@@ -354,10 +363,11 @@ class StageJobs:
                 outputs=self.layout.outputs,
                 watermark_us=plan.watermark_us,
                 ids=self._id_rules(plan),
-                id_field=self.recipe.aliases.get(EVENT_ID),
+                id_field=self.recipe.id_field,
             ).rejecting(rejected, self.places),
             places=self.places,
-            decoded_fields=self.recipe.decoded_fields(read_columns(self.layout)),
+            reads=self.record_columns(read_columns(self.layout)),
+            id_parts=self.recipe.id_parts,
             aliases=self.recipe.aliases,
             declared_databases=pipeline.written_databases,
             claim=self.home.claim,

@@ -22,22 +22,40 @@ from pyspark.sql.types import StructType
 from tallyweir.schemas.event_contracts import EventContracts
 from tallyweir.schemas.formats.decoded_columns import column_types
 from tallyweir.schemas.schema_tree import is_beyond_spark
-from tallyweir.spark_jobs.source.event_columns import UNDECODED, VALUE
+from tallyweir.spark_jobs.source.event_columns import KEY, UNDECODED, VALUE
 
 
 def with_fields(rows: DataFrame, contracts: EventContracts) -> DataFrame:
     """Add the fields of events, and whether a payload is surely no event.
 
     Args:
-        rows: Rows with the column ``VALUE``, and no column with the name of a field.
-        contracts: The contracts by which the payloads are read.
+        rows: Rows with the columns ``VALUE`` and ``KEY``, and no column with the name
+            of a field.
+        contracts: The contracts by which the payloads and keys are read.
 
     Returns:
         The rows with all fields of the contracts, and with the column ``UNDECODED``.
-        A field is null, or has any value, if the payload is no event.
+        A field is null, or has any value, if the payload or the key is none.
     """
+    if contracts.key is not None:
+        of_key = _Payloads(KEY, contracts.key.contracts, contracts.key.prefix)
+        rows = _with_fields_of(of_key, rows).drop(UNDECODED)
+    return _with_fields_of(_Payloads(VALUE, contracts), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Payloads:
+    """A column of payloads, their contracts, and what precedes names of fields."""
+
+    column: str
+    contracts: EventContracts
+    prefix: str = ""
+
+
+def _with_fields_of(payloads: _Payloads, rows: DataFrame) -> DataFrame:
+    contracts = payloads.contracts
     expressions = [
-        one.contract.format.spark_expression(one.contract, one.writers, VALUE)
+        one.contract.format.spark_expression(one.contract, one.writers, payloads.column)
         for one in contracts.each
     ]
     decoded = {
@@ -45,9 +63,9 @@ def with_fields(rows: DataFrame, contracts: EventContracts) -> DataFrame:
         for number, expression in enumerate(expressions)
         if expression is not None
     }
-    names = [field.name for field in contracts.fields]
+    names = [field.name for field in contracts.payload_fields]
     if len(decoded) < len(expressions):
-        return _with_fields_by_decoder(rows, contracts, names)
+        return _with_fields_by_decoder(payloads, rows, names)
     beyond = {
         field.name
         for one in contracts.each
@@ -56,56 +74,59 @@ def with_fields(rows: DataFrame, contracts: EventContracts) -> DataFrame:
     }
     known, is_undecoded = rows, _is_undecoded(contracts, list(decoded))
     if beyond:
-        known = _with_fields_by_decoder(rows, contracts, sorted(beyond))
+        known = _with_fields_by_decoder(payloads, rows, sorted(beyond))
         is_undecoded = F.col(UNDECODED)
     events = known.select("*", *(event.alias(name) for name, event in decoded.items()))
-    by_spark = _field_columns(contracts, list(decoded), beyond)
+    by_spark = _field_columns(payloads, list(decoded), beyond)
     return events.select(
         *rows.columns,
-        *(by_spark.get(name, F.col(name)) for name in names),
+        *(by_spark.get(name, F.col(f"{payloads.prefix}{name}")) for name in names),
         is_undecoded.alias(UNDECODED),
     )
 
 
 def _with_fields_by_decoder(
-    rows: DataFrame, contracts: EventContracts, names: Sequence[str]
+    payloads: _Payloads, rows: DataFrame, names: Sequence[str]
 ) -> DataFrame:
-    added = pa.schema({**column_types(contracts, names), UNDECODED: pa.bool_()})
+    types = column_types(payloads.contracts, names)
+    prefixed = {f"{payloads.prefix}{name}": kind for name, kind in types.items()}
+    added = pa.schema({**prefixed, UNDECODED: pa.bool_()})
     fields = from_arrow_schema(added, prefer_timestamp_ntz=True).fields
     schema = StructType([*rows.schema.fields, *fields])
-    return rows.mapInArrow(_AddFields(contracts, names), schema)
+    return rows.mapInArrow(_AddFields(payloads, names), schema)
 
 
 @dataclass(frozen=True, slots=True)
 class _AddFields:
     """The work of a task; Spark sends it to the executors."""
 
-    contracts: EventContracts
+    payloads: _Payloads
     names: Sequence[str]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        decoder = self.contracts.decoder(self.names)
+        decoder = self.payloads.contracts.decoder(self.names)
         for batch in batches:
-            decoded = decoder.decode(batch.column(VALUE))
+            decoded = decoder.decode(batch.column(self.payloads.column))
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            for name in self.names:
+                columns[f"{self.payloads.prefix}{name}"] = decoded.columns[name]
             undecoded = pc.invert(pa.array(decoded.is_event))
-            yield pa.RecordBatch.from_pydict(
-                {**columns, **decoded.columns, UNDECODED: undecoded}
-            )
+            yield pa.RecordBatch.from_pydict({**columns, UNDECODED: undecoded})
 
 
 def _field_columns(
-    contracts: EventContracts, decoded: Sequence[str], beyond: Collection[str]
+    payloads: _Payloads, decoded: Sequence[str], beyond: Collection[str]
 ) -> dict[str, Column]:
     """Take each field that Spark reads from the contract that wrote the event.
 
     Args:
-        contracts: The contracts by which the events are read.
+        payloads: The payloads, with the contracts by which they are read.
         decoded: The column of each contract; all but one are null.
         beyond: The fields that Spark does not read.
     """
     columns = {}
-    for field in contracts.fields:
+    contracts = payloads.contracts
+    for field in contracts.payload_fields:
         if field.name in beyond:
             continue
         found = [
@@ -114,7 +135,7 @@ def _field_columns(
             if field.name in one.names
         ]
         value = F.coalesce(*found) if len(found) > 1 else found[0]
-        columns[field.name] = value.alias(field.name)
+        columns[field.name] = value.alias(f"{payloads.prefix}{field.name}")
     return columns
 
 

@@ -193,11 +193,13 @@ def _are_equal(column: str, event: DataType, key: str, lookup: DataType) -> Colu
     becomes null and equals no key. Without the conversion Spark would raise an
     exception, which ends the batch.
     """
+    # The name of a header may have a dot.
+    value = F.col(f"`{column}`")
     if not isinstance(lookup, DecimalType):
-        return F.col(column) == F.col(key)
+        return value == F.col(key)
     places = event.scale if isinstance(event, DecimalType) else 0
     wide = DecimalType(_DECIMAL_DIGITS, max(places, lookup.scale))
-    return F.col(column).try_cast(wide) == F.col(key).try_cast(wide)
+    return value.try_cast(wide) == F.col(key).try_cast(wide)
 
 
 def _with_defaults(events: DataFrame, defaults: Mapping[str, object]) -> DataFrame:

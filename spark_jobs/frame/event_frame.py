@@ -24,20 +24,34 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 from tallyweir.schemas.event_contracts import EventContracts
 from tallyweir.schemas.pipeline.checks.names import KAFKA_TOPIC, RESERVED_PREFIX
 from tallyweir.schemas.pipeline.checks.problems import raise_if_any
-from tallyweir.schemas.pipeline.columns import check_columns, columns_by_step
+from tallyweir.schemas.pipeline.columns import (
+    check_columns,
+    columns_by_step,
+    named_kafka_columns,
+    reads_headers,
+)
 from tallyweir.schemas.pipeline.definition import Pipeline, Transform
+from tallyweir.schemas.pipeline.events.kafka_columns import COPIED_COLUMNS
 from tallyweir.schemas.pipeline.events.source import KAFKA_TIMESTAMP, HeaderId
-from tallyweir.schemas.pipeline.expressions.expressions import levels_of, reads_any
+from tallyweir.schemas.pipeline.expressions.expressions import levels_of
 from tallyweir.schemas.pipeline.outputs.aggregate import AggregateFunction
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 from tallyweir.schemas.pipeline.redaction import find_redaction_problems
 from tallyweir.schemas.schema_tree import NESTED_TYPES
+from tallyweir.sinks.protocol.column_names import stored_name
 from tallyweir.spark_jobs.frame.decoded_values import with_fields
 from tallyweir.spark_jobs.frame.enrichment_join import LookupCopy, enrich
 from tallyweir.spark_jobs.frame.exact_expressions import TriedExpressions
+from tallyweir.spark_jobs.frame.kafka_values import (
+    HEADERS_TYPE,
+    header_columns,
+    last_header,
+    usable_columns,
+)
 from tallyweir.spark_jobs.frame.predictor import Predictor
-from tallyweir.spark_jobs.frame.transformed_events import added_columns, apply_transform
+from tallyweir.spark_jobs.frame.transformed_events import apply_transform
 from tallyweir.spark_jobs.source.event_columns import (
+    BAD_HEADER,
     BROKEN_RULE,
     EVENT_ID,
     EVENT_TIME,
@@ -66,6 +80,7 @@ _Made = TypeVar("_Made")
 #: The columns that exist before decoding.
 _AS_READ = frozenset(
     {PLACE, OFFSET, TIMESTAMP, KEY, VALUE, EVENT_ID, ID_SOURCE, ORIGINAL, MISFIT}
+    | {BAD_HEADER}
 )
 
 
@@ -75,7 +90,8 @@ def choose_branch(columns: Sequence[str], ways: int) -> Column:
     This function can never change: rows lie where it has put them, and users find them
     by it.
     """
-    return F.pmod(F.xxhash64(*map(F.col, columns)), F.lit(ways)).cast("int")
+    named = (F.col(f"`{name}`") for name in columns)
+    return F.pmod(F.xxhash64(*named), F.lit(ways)).cast("int")
 
 
 def _nested_as_json(events: DataFrame) -> DataFrame:
@@ -141,6 +157,24 @@ class EventFrameRecipe:
         return names
 
     @property
+    def id_parts(self) -> tuple[str, ...]:
+        """The columns whose values are the event's ID together; none if one is."""
+        source = self.pipeline.source
+        if not isinstance(source.event_id, tuple):
+            return ()
+        return tuple(map(stored_name, source.id_columns))
+
+    def kafka_columns(self, added: Sequence[str] = ()) -> tuple[str, ...]:
+        """Name what the pipeline uses of Kafka's records, as expressions call it.
+
+        Args:
+            added: The columns that its transform adds.
+        """
+        fields = [one.name for one in self.contracts.fields]
+        found = named_kafka_columns(self.pipeline, fields, added)
+        return tuple(one.name for one in found)
+
+    @property
     def time_column(self) -> str:
         """The column with the event's time."""
         event_time = self.pipeline.source.event_time
@@ -151,12 +185,32 @@ class EventFrameRecipe:
 
         Spark writes fields with parts as JSON for the tables.
         """
-        wanted = {*read, *self.pipeline.reported.columns, *self.aliases.values()}
+        wanted = self._wanted(read)
         return tuple(
             field.name
             for field in self.contracts.fields
             if field.name in wanted and field.type not in NESTED_TYPES
         )
+
+    def copied_columns(self, read: Collection[str]) -> tuple[str, ...]:
+        """Name what a task takes from the key, time and place of a record itself."""
+        wanted = self._wanted(read)
+        return tuple(
+            name
+            for name in self.kafka_columns()
+            if name in wanted and name in COPIED_COLUMNS
+        )
+
+    @property
+    def id_field(self) -> str | None:
+        """The field of the payload that is the event's ID; None if another part is."""
+        name = self.aliases.get(EVENT_ID)
+        fields = self.contracts.payload_fields
+        return next((one.name for one in fields if one.name == name), None)
+
+    def _wanted(self, read: Collection[str]) -> frozenset[str]:
+        reported, aliases = self.pipeline.reported, self.aliases
+        return frozenset({*read, *reported.columns, *aliases.values(), *self.id_parts})
 
     def for_tasks(self, events: DataFrame, read: Collection[str]) -> DataFrame:
         """Select the columns for the tasks, which decode plain fields themselves.
@@ -166,7 +220,10 @@ class EventFrameRecipe:
             read: The event columns that the outputs read.
         """
         computed = self._computed(events.columns, read)
-        as_read = [name for name in events.columns if name in _AS_READ]
+        of_headers = self._of_headers()
+        as_read = [
+            name for name in events.columns if name in _AS_READ or name in of_headers
+        ]
         return _nested_as_json(events.select(*as_read, *computed))
 
     def computes_nothing(self, events: DataFrame, read: Collection[str]) -> bool:
@@ -198,17 +255,22 @@ class EventFrameRecipe:
             F.col("key").alias(KEY),
             F.col("value").alias(VALUE),
             *self._header_ids(),
+            *header_columns(self.kafka_columns()),
         ]
 
     def _computed(self, columns: Sequence[str], read: Collection[str]) -> list[str]:
         """Name the columns that tasks need but do not compute themselves."""
-        decoded = self.decoded_fields(read)
-        read = {*read, *self.pipeline.reported.columns}
+        by_task = {
+            *self.decoded_fields(read),
+            *self.copied_columns(read),
+            *self._of_headers(),
+        }
+        wanted = {*read, *self.pipeline.reported.columns, *self.id_parts}
         computed = [
             name
             for name in columns
             if (name.startswith(RESERVED_PREFIX) and name not in _AS_READ)
-            or (name in read and name not in decoded)
+            or (name in wanted and name not in by_task)
         ]
         return [] if computed == [UNDECODED] else computed
 
@@ -242,7 +304,7 @@ class EventFrameRecipe:
         events = raw
         for name, events in self.rows(raw, lookups, places):
             yield name, events
-        yield "conditions", self.with_conditions(events, places)
+        yield "conditions", self.with_conditions(events)
 
     def rows(
         self, raw: DataFrame, lookups: list[LookupCopy], places: SourcePlaces
@@ -252,46 +314,27 @@ class EventFrameRecipe:
         events = self._decoded(raw, places)
         yield "decode", events
         if self.pipeline.compute:
-            events = self._with_computed(events, places)
+            events = self._with_computed(events)
             yield "compute", events
         for enrichment, lookup in zip(self.pipeline.enrich, lookups, strict=True):
             events = enrich(events, enrichment, lookup, event_time=self.time_column)
         if self.pipeline.enrich:
             yield "enrich", events
         if self.pipeline.transform is not None:
-            topic = places.topic_of(F.col(PLACE))
-            events = self._transformed(events, self.pipeline.transform, topic)
+            events = self._transformed(events, self.pipeline.transform, places)
             yield "transform", events
         if self.predictors:
             events = self._with_predictions(events)
             yield "predict", events
 
-    def with_conditions(self, events: DataFrame, places: SourcePlaces) -> DataFrame:
-        """Add the columns of conditions and aggregates to the last of ``rows``."""
-        pipeline = self.pipeline
-        expressions = [
-            *([] if pipeline.filter is None else [pipeline.filter]),
-            *(one for output in pipeline.outputs for one in output.conditions.values()),
-            *(rule.condition for rule in pipeline.validate),
-            *(text for output in pipeline.outputs for _, _, text in output.arguments),
-        ]
-        if not _asks_for_topic(expressions, events):
-            return self._with_derived(events)
-        with_topic = events.withColumn(KAFKA_TOPIC, places.topic_of(F.col(PLACE)))
-        return self._with_derived(with_topic).drop(KAFKA_TOPIC)
-
-    def _with_computed(self, events: DataFrame, places: SourcePlaces) -> DataFrame:
+    def _with_computed(self, events: DataFrame) -> DataFrame:
         """Add the computed columns, and why an event lacks one."""
-        expressions = self.pipeline.compute
-        asks_for_topic = _asks_for_topic(expressions.values(), events)
-        if asks_for_topic:
-            events = events.withColumn(KAFKA_TOPIC, places.topic_of(F.col(PLACE)))
-        for names in levels_of(expressions):
+        for names in levels_of(self.pipeline.compute):
             tried, columns = self.made.once(
                 f"compute {names[0]}", partial(self._computed_level, events, names)
             )
             events = tried.add_to(events).withColumns(columns).drop(*tried.columns)
-        return events.drop(KAFKA_TOPIC) if asks_for_topic else events
+        return events
 
     def _computed_level(
         self, events: DataFrame, names: Sequence[str]
@@ -308,20 +351,26 @@ class EventFrameRecipe:
         return tried, columns | ({} if failure is None else {UNCOMPUTED: failure})
 
     def _decoded(self, raw: DataFrame, places: SourcePlaces) -> DataFrame:
+        if "headers" not in raw.columns:
+            # Rows of files have none.
+            raw = raw.withColumn("headers", F.lit(None).cast(HEADERS_TYPE))
         as_read = raw.select(
             *self.columns_as_read(places),
             *(F.col(name) for name in (ORIGINAL, MISFIT) if name in raw.columns),
         )
-        return with_fields(as_read, self.contracts)
+        events = with_fields(as_read, self.contracts)
+        usable = usable_columns(self.kafka_columns(), places)
+        return events.withColumns(usable) if usable else events
 
     def _transformed(
-        self, events: DataFrame, transform: Transform, topic: Column
+        self, events: DataFrame, transform: Transform, places: SourcePlaces
     ) -> DataFrame:
         fields = [field.name for field in self.contracts.fields]
         steps = columns_by_step(self.pipeline, fields)
         known = [*steps["decode"], *steps["compute"], *steps["enrich"]]
-        transformed = apply_transform(events, transform, known, topic)
-        added = added_columns(transformed.columns, known)
+        of_kafka = usable_columns((KAFKA_TOPIC, *self.kafka_columns()), places)
+        transformed = apply_transform(events, transform, known, of_kafka)
+        added = [name for name in transformed.columns if name not in events.columns]
         check_columns(self.pipeline, self.contracts.fields, added)
         unknown = find_redaction_problems(self.pipeline, self.contracts, added)
         raise_if_any("Pipeline", unknown)
@@ -330,15 +379,24 @@ class EventFrameRecipe:
     @property
     def reads_headers(self) -> bool:
         """Whether the pipeline reads a part of the event from its record's headers."""
-        return isinstance(self.pipeline.source.event_id, HeaderId)
+        return reads_headers(self.pipeline)
+
+    def _of_headers(self) -> frozenset[str]:
+        """Name the columns of headers in tables, which need no decoding."""
+        return frozenset(
+            stored_name(name)
+            for name in self.kafka_columns()
+            if name not in COPIED_COLUMNS
+        )
 
     def _header_ids(self) -> list[Column]:
         identity = self.pipeline.source.event_id
         if not isinstance(identity, HeaderId):
             return []
-        columns = [_header(identity.header).alias(EVENT_ID)]
+        columns = [last_header(identity.header).cast("string").alias(EVENT_ID)]
         if identity.header == "ce_id":
-            columns.append(_header("ce_source").alias(ID_SOURCE))
+            source = last_header("ce_source").cast("string")
+            columns.append(source.alias(ID_SOURCE))
         return columns
 
     def _with_predictions(self, events: DataFrame) -> DataFrame:
@@ -384,7 +442,8 @@ class EventFrameRecipe:
         every = len(of_outputs) == len(wheres)
         return (*own, *([" OR ".join(of_outputs)] if every else []))
 
-    def _with_derived(self, events: DataFrame) -> DataFrame:
+    def with_conditions(self, events: DataFrame) -> DataFrame:
+        """Add the columns of conditions and aggregates to the last of ``rows``."""
         tried, derived = self.made.once("derived", partial(self._derived, events))
         if not derived:
             return events
@@ -462,12 +521,6 @@ class EventFrameRecipe:
         return code
 
 
-def _asks_for_topic(expressions: Iterable[str], events: DataFrame) -> bool:
-    """Tell whether an expression reads the topic, not a field with its name."""
-    is_hidden = KAFKA_TOPIC in map(str.casefold, events.columns)
-    return not is_hidden and any(reads_any(one, [KAFKA_TOPIC]) for one in expressions)
-
-
 def _inputs(
     events: DataFrame, predictor: Predictor
 ) -> tuple[TriedExpressions, list[Column], Column | None]:
@@ -495,9 +548,3 @@ def _first(columns: Iterable[Column | None]) -> Column | None:
     """Return the first value among the columns that is not null."""
     found = [column for column in columns if column is not None]
     return F.coalesce(*found) if found else None
-
-
-def _header(name: str) -> Column:
-    """Return the value of the last header with a name, as Java's ``lastHeader``."""
-    found = F.filter(F.col("headers"), lambda header: header["key"] == F.lit(name))
-    return F.get(found, F.size(found) - 1)["value"].cast("string")

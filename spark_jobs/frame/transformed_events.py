@@ -7,14 +7,13 @@ nothing else: an event's ID, time, position and fields stay the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tallyweir.schemas.pipeline.checks.names import (
-    KAFKA_TOPIC,
     RESERVED_PREFIX,
     check_output_column,
 )
@@ -27,7 +26,10 @@ _KEPT = "tallyweir_kept"
 
 
 def apply_transform(
-    events: DataFrame, transform: Transform, visible: Sequence[str], topic: Column
+    events: DataFrame,
+    transform: Transform,
+    visible: Sequence[str],
+    of_kafka: Mapping[str, Column],
 ) -> DataFrame:
     """Return the events with the columns that a transform adds.
 
@@ -35,16 +37,22 @@ def apply_transform(
         events: The event frame, lookups included.
         transform: The user's transform.
         visible: The columns that it sees, in addition to the one that keeps all.
-        topic: The topic of each event. The transform sees it as ``kafka_topic``, unless
-            a column of that name hides it; it is not a column of the event.
+        of_kafka: Columns that it sees too, unless a column of their name hides them;
+            they are not columns of the event.
 
     Raises:
         ConfigurationError: ``TRANSFORM_FAILED`` or ``TRANSFORM_COLUMNS``.
         PipelineError: An added column has a name that no table can have.
     """
-    seen = [F.struct(*events.columns).alias(_KEPT), *map(F.col, visible)]
-    if KAFKA_TOPIC not in map(str.casefold, visible):
-        seen.append(topic.alias(KAFKA_TOPIC))
+    # The name of a header may have a dot.
+    all_columns = (F.col(f"`{name}`") for name in events.columns)
+    seen = [F.struct(*all_columns).alias(_KEPT), *map(F.col, visible)]
+    hidden = {name.casefold() for name in visible}
+    seen += [
+        column.alias(name)
+        for name, column in of_kafka.items()
+        if name.casefold() not in hidden
+    ]
     kept = events.select(*seen)
     try:
         transformed = transform(kept)

@@ -22,9 +22,8 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from tallyweir.schemas.pipeline.checks.names import KAFKA_TOPIC
 from tallyweir.schemas.pipeline.checks.problems import Path, Problem, raise_if_any
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.expressions.expressions import (
@@ -86,7 +85,7 @@ def check_computed(compute: Mapping[str, str], events: DataFrame) -> None:
 def _find_miscomputed(
     compute: Mapping[str, str], events: DataFrame
 ) -> Iterator[Problem]:
-    frame = _without_rows(events, events.schema)
+    frame = events.sparkSession.createDataFrame([], events.schema)
     wrong: set[str] = set()
     for names in levels_of(compute):
         # What reads a wrong column cannot be judged.
@@ -133,20 +132,11 @@ def check_types(pipeline: Pipeline, events: DataFrame) -> None:
         return
     computed = pipeline.compute
     given = [one for one in events.schema.fields if one.name not in computed]
-    frame = _without_rows(events, StructType(given))
+    frame = events.sparkSession.createDataFrame([], StructType(given))
     # Spark puts a computed column that is constant into what reads it.
     for name, text in computed.items():
         frame = frame.withColumn(name, F.expr(text))
     raise_if_any("Pipeline", _find_problems(frame, expressions))
-
-
-def _without_rows(events: DataFrame, schema: StructType) -> DataFrame:
-    """Return a frame without rows that has some columns of events, and the topic."""
-    if KAFKA_TOPIC not in map(str.casefold, schema.names):
-        # ``add`` would change the frame's own schema.
-        topic = StructField(KAFKA_TOPIC, StringType())
-        schema = StructType([*schema.fields, topic])
-    return events.sparkSession.createDataFrame([], schema)
 
 
 def _expressions_of(pipeline: Pipeline) -> Iterator[_Expression]:

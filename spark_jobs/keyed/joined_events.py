@@ -27,6 +27,7 @@ from tallyweir.schemas.pipeline.outputs.join import Join, Unmatched
 from tallyweir.schemas.pipeline.outputs.pipeline_output import Output
 from tallyweir.schemas.pipeline.outputs.stateful import Json, Stateful, ValueState
 from tallyweir.sinks.postgres.server.instants import to_datetime, to_microseconds
+from tallyweir.sinks.protocol.column_names import stored_name
 from tallyweir.spark_jobs.keyed.key_task import JsonText
 from tallyweir.spark_jobs.source.event_columns import side_column
 
@@ -95,7 +96,9 @@ def _(
 @as_stateful.register
 def _(output: Join, number: int, event_time: str, types: Mapping[str, str]) -> Stateful:
     sides = {name: side_column(number, name) for name in output.sides}
-    selected = [of for side in output.both.values() for of in side.select.values()]
+    selected = [
+        stored_name(of) for side in output.both.values() for of in side.select.values()
+    ]
     # A left event waits for those after it, a right one for those before which it is.
     waits_us = {
         "left": in_microseconds(output.bounds.after),
@@ -105,7 +108,7 @@ def _(output: Join, number: int, event_time: str, types: Mapping[str, str]) -> S
         table=output.table,
         key=output.on,
         columns={
-            column: types[of_event]
+            column: types[stored_name(of_event)]
             for side in output.both.values()
             for column, of_event in side.select.items()
         },
@@ -221,9 +224,14 @@ class _Pairing:
             place=[event[f"kafka_{part}"] for part in _PLACE],
             row={
                 column: self._kept(event[of_event], self.types[of_event])
-                for column, of_event in self.output.both[name].select.items()
+                for column, of_event in self._selected(name)
             },
         )
+
+    def _selected(self, name: str) -> Iterator[tuple[str, str]]:
+        """Yield the columns of a side, each with the event's column."""
+        for column, of_event in self.output.both[name].select.items():
+            yield column, stored_name(of_event)
 
     def _kept(self, value: Any, kind: str) -> Json:  # noqa: ANN401 - of any column
         form = _FORMS.get(kind)
@@ -232,7 +240,7 @@ class _Pairing:
     def _shown(self, name: str, one: _Waiting) -> dict[str, Any]:
         """Return the event's part of a row; null for values that were not kept."""
         part = {}
-        for column, of_event in self.output.both[name].select.items():
+        for column, of_event in self._selected(name):
             value = one.row.get(column)
             form = _FORMS.get(self.types[of_event])
             shown = value if form is None or value is None else form.show(value)

@@ -121,16 +121,10 @@ def judge_events(jobs: StageJobs, plan: BatchPlan, raw: DataFrame) -> JudgedEven
         watermark_us=plan.watermark_us,
         filter_conditions=task.filter_conditions,
     ).write(kept, case.new_ids())
-    decoder = task.rules.contracts.decoder(recipe.decoded_fields(everything))
-    decoded = decoder.decode(rows.column(named.VALUE).chunk(0)).columns
+    decoded, _ = jobs.record_columns(everything).add_to(rows, task.rules.contracts)
     return JudgedEvents(
         places=jobs.places,
-        fields=pa.table(
-            {
-                name: decoded[name] if name in decoded else rows.column(name)
-                for name in everything
-            }
-        ),
+        fields=pa.table({name: decoded.column(name) for name in everything}),
         events=replace(case.events, table=table),
         is_event=is_event,
         after_rules=after_rules,

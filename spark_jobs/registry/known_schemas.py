@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from tallyweir.schemas.event_contracts import EventContracts, load_event_contracts
+from tallyweir.schemas.event_contracts import (
+    EventContracts,
+    KeyContracts,
+    load_event_contracts,
+    load_key_contracts,
+)
 from tallyweir.schemas.pipeline import Pipeline, check_columns
 from tallyweir.schemas.pipeline.checks.problems import raise_if_any
 from tallyweir.schemas.pipeline.redaction import find_redaction_problems
@@ -56,9 +61,10 @@ class KnownSchemas:
         beside: The pipeline file.
         open_client: Makes the client that some questions are asked by.
         found: Schemas that a home without migrations does not keep.
+        key: How keys are read; None if they are bytes.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (keyword-only; each is a part of it)
         self,
         pin: Pin,
         home_dsn: str,
@@ -66,8 +72,10 @@ class KnownSchemas:
         open_client: Callable[[], RegistryClient],
         *,
         found: Sequence[RegisteredSchema] = (),
+        key: KeyContracts | None = None,
     ) -> None:
         self._pin = pin
+        self._key = key
         self._home_dsn = home_dsn
         self._beside = beside
         self._open_client = open_client
@@ -94,7 +102,8 @@ class KnownSchemas:
         kept, absent = self._contract, dict.fromkeys(self._absent, _ABSENT)
         writers = {i: one for i, one in kept.writers.items() if i not in absent}
         unreadable = {**absent, **kept.unreadable}
-        return EventContracts((replace(kept, writers=writers, unreadable=unreadable),))
+        contract = replace(kept, writers=writers, unreadable=unreadable)
+        return EventContracts((contract,), self._key)
 
     def replay(self, absent: Collection[int]) -> None:
         """Know only what the home keeps, but for some ids, and ask no registry again.
@@ -276,7 +285,9 @@ def pin_contracts(
         pin = pinned(source.wanted_subject)
         source = replace(source, schema=pin.reference, subject=None)
         pipeline = replace(pipeline, source=source)
-        known = KnownSchemas(pin, home_dsn, path, open_client, found=found)
+        reference = source.key_reference
+        key = None if reference is None else load_key_contracts(reference, path)
+        known = KnownSchemas(pin, home_dsn, path, open_client, found=found, key=key)
         check_columns(pipeline, known.contracts.fields)
         raise_if_any("Pipeline", find_redaction_problems(pipeline, known.contracts))
     return pipeline, known

@@ -25,6 +25,10 @@ BROKEN_RULE = "tallyweir_broken_rule"
 FAILED = "tallyweir_failed"
 MODEL_ERROR = "tallyweir_model_error"
 FILTERED_BY = "tallyweir_filtered_by"
+#: Why the value of a header that the pipeline reads is no text.
+BAD_HEADER = "tallyweir_bad_header"
+#: Whether the record's key is one of the contract of keys.
+IS_KEY = "tallyweir_is_key"
 EVENT_ID = "tallyweir_event_id"
 ID_SOURCE = "tallyweir_id_source"
 EVENT_TIME = "tallyweir_event_time"

@@ -14,7 +14,8 @@ from pathlib import Path
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 
-from tallyweir.schemas.pipeline import HeaderId, Pipeline
+from tallyweir.schemas.pipeline import Pipeline
+from tallyweir.schemas.pipeline.columns import reads_headers
 from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.kafka_settings import spark_options
 from tallyweir.sinks.postgres.publish.home import PostgresHome
@@ -132,7 +133,7 @@ def _event_records(settings: DriverSettings, pipeline: Pipeline) -> dict[str, st
         **committed_records(settings.kafka_bootstrap),
         # Fail, and so stop the pipeline, if retention has deleted a range.
         "failOnDataLoss": "true",
-        "includeHeaders": str(isinstance(pipeline.source.event_id, HeaderId)).lower(),
+        "includeHeaders": str(reads_headers(pipeline)).lower(),
         "groupIdPrefix": group_prefix(pipeline.name),
         # A task asks only for offsets that exist, so it never needs to wait. But at the
         # end of a log the consumer asks for more in advance, and the broker delays

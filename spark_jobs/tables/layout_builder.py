@@ -11,7 +11,7 @@ from pyspark.sql.types import StructField, StructType
 
 from tallyweir.schemas.event_contracts import EventContracts
 from tallyweir.schemas.pipeline.checks.durations import in_microseconds
-from tallyweir.schemas.pipeline.columns import columns_by_step
+from tallyweir.schemas.pipeline.columns import columns_by_step, named_kafka_columns
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.definition_json import (
     definition_hash,
@@ -34,6 +34,7 @@ from tallyweir.sinks.postgres.outputs.pipeline_layout import PipelineLayout
 from tallyweir.sinks.postgres.server.columns import Column
 from tallyweir.sinks.postgres.server.naming import HOME, branch_name
 from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
+from tallyweir.sinks.protocol.column_names import stored_name
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.guarantee import Guarantee
 from tallyweir.spark_jobs.frame.stored_types import POSTGRES_TYPES
@@ -49,9 +50,12 @@ def event_columns(
     pipeline: Pipeline, contracts: EventContracts, schema: StructType
 ) -> tuple[str, ...]:
     """Return all columns of an event, in the order of ``columns_by_step``."""
-    steps = columns_by_step(pipeline, [field.name for field in contracts.fields])
+    fields = [one.name for one in contracts.fields]
+    steps = columns_by_step(pipeline, fields)
     known = (*steps["decode"], *steps["compute"], *steps["enrich"])
-    return (*known, *added_columns(schema.names, known))
+    of_kafka = [one.name for one in named_kafka_columns(pipeline, fields)]
+    others = [*known, *of_kafka, *map(stored_name, of_kafka)]
+    return (*known, *added_columns(schema.names, others))
 
 
 def read_columns(layout: PipelineLayout) -> frozenset[str]:
@@ -95,14 +99,12 @@ class DeclaredEvents:
 
     def columns(self, chosen: tuple[str, ...] | None) -> tuple[Column, ...]:
         """Return some columns of an event, or all."""
-        return tuple(
-            self.column(name) for name in (self.events if chosen is None else chosen)
-        )
+        return tuple(map(self.column, self.events if chosen is None else chosen))
 
     def column(self, name: str) -> Column:
-        """Return one column of an event."""
+        """Return one column of an event, under the name that tables give it."""
         kind, is_text = self.types[name], name in self.texts
-        return Column(name=name, postgres_type=kind, is_text=is_text)
+        return Column(name=stored_name(name), postgres_type=kind, is_text=is_text)
 
     @property
     def kept_types(self) -> Mapping[str, str]:
@@ -165,7 +167,11 @@ def _(output: Output, number: int, declared: DeclaredEvents) -> Table:
     event_time, types = declared.pipeline.source.event_time, declared.kept_types
     stateful = as_stateful(output, number, event_time, types)
     chosen = declared.columns(stateful.select)
-    return keyed_table(stateful, staging_table(number), chosen, types)
+    key = tuple(
+        Column(name=stored_name(name), postgres_type=types[name])
+        for name in stateful.key
+    )
+    return keyed_table(stateful, staging_table(number), chosen, key)
 
 
 @output_table.register
@@ -179,7 +185,7 @@ def keyed_table(
     output: Stateful,
     staging: str,
     event_columns: tuple[Column, ...],
-    types: Mapping[str, str],
+    key: tuple[Column, ...],
 ) -> KeyedTable:
     """Describe a stateful output to its home database.
 
@@ -187,16 +193,17 @@ def keyed_table(
         output: The output.
         staging: Staging table of its events.
         event_columns: Columns of events that its function gets.
-        types: Postgres types of all columns of an event.
+        key: Columns of events that tell its keys apart.
 
     Raises:
         ConfigurationError: ``KEY_TYPE``: values of a key could have two spellings.
     """
-    for name in output.key:
-        if types[name] not in KEY_TYPES:
+    for one in key:
+        if one.postgres_type not in KEY_TYPES:
             raise ConfigurationError(
                 "KEY_TYPE",
-                saw=f"The key column {name} of {output.table} is {types[name]}.",
+                saw=f"The key column {one.name} of {output.table} is "
+                f"{one.postgres_type}.",
                 why="Keys are stored as text, so each key must have exactly one "
                 "spelling.",
                 fix="Convert it in a computed column to one of "
@@ -206,7 +213,7 @@ def keyed_table(
         table=output.table,
         staging_table=staging,
         event_columns=event_columns,
-        key=tuple(Column(name=n, postgres_type=types[n]) for n in output.key),
+        key=key,
         columns=tuple(
             Column(name=name, postgres_type=RESULT_TYPES[kind])
             for name, kind in output.columns.items()
@@ -232,10 +239,10 @@ def build_layout(
     Raises:
         ConfigurationError: A column has a type that is not allowed where it is used.
     """
+    fields = [one.name for one in contracts.fields]
+    read = (*contracts.fields, *named_kafka_columns(pipeline, fields))
     texts = {
-        one.name: kind
-        for one in contracts.fields
-        if (kind := travels_as(one.type)) is not None
+        one.name: kind for one in read if (kind := travels_as(one.type)) is not None
     }
     declared = DeclaredEvents(
         pipeline=pipeline,

@@ -29,6 +29,7 @@ from tallyweir.sinks.postgres.outputs.window_columns import (
 )
 from tallyweir.sinks.postgres.outputs.window_table import WindowTable
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.sinks.protocol.column_names import stored_name
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.spark_jobs.source.event_columns import argument_column
 
@@ -96,7 +97,10 @@ def window_table(
         table=output.table,
         staging_table=staging,
         windows=_window_kind(output.windows),
-        by=tuple(Column(name=name, postgres_type=types[name]) for name in output.by),
+        by=tuple(
+            Column(name=stored_name(name), postgres_type=types[name])
+            for name in output.by
+        ),
         aggregates=tuple(
             _window_aggregate(
                 output,

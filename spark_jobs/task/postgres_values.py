@@ -39,6 +39,26 @@ _JSON_ZERO = "\\u0000"
 _JSON_ZERO_PATTERN = r"(^|[^\\])(\\\\)*\\u0000"
 
 
+def stored_columns(table: pa.Table) -> pa.Table:
+    """Choose the columns that can reach a user's table."""
+    internal = {
+        named.KEY,
+        named.IS_KEY,
+        named.BAD_HEADER,
+        named.VALUE,
+        named.CANONICAL,
+        named.ORIGINAL,
+        named.MISFIT,
+        named.UNCOMPUTED,
+        named.BROKEN_RULE,
+        named.FAILED,
+        named.MODEL_ERROR,
+        named.TIMESTAMP,
+        named.EVENT_TIME,
+    }
+    return table.select([name for name in table.column_names if name not in internal])
+
+
 def find_unstorable(table: pa.Table) -> dict[int, str]:
     """Return the rows with a value that no Postgres column can hold, with a detail.
 

@@ -100,7 +100,7 @@ def sampling_of(
         limit=pipeline.monitor.samples,
         redaction=redaction,
         fields=tuple(
-            one.name for one in contracts.fields if one.type not in NESTED_TYPES
+            one.name for one in contracts.payload_fields if one.type not in NESTED_TYPES
         ),
         steps=steps,
     )

@@ -43,6 +43,7 @@ from tallyweir.spark_jobs.source import event_columns as named
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.task.classified_events import ClassifiedEvents, EventClass
 from tallyweir.spark_jobs.task.event_ids import position_ids
+from tallyweir.spark_jobs.task.record_columns import RecordColumns, join_ids
 from tallyweir.spark_jobs.task.sampling import Sampling
 from tallyweir.spark_jobs.task.staged_rows import StagedRows
 from tallyweir.spark_jobs.task.task_measures import (
@@ -71,8 +72,10 @@ class StageTask:
     rules: Rules
     #: The topics and partitions behind the event frame's place numbers.
     places: SourcePlaces
-    #: The events' fields that the task decodes.
-    decoded_fields: tuple[str, ...]
+    #: What the task reads of the records.
+    reads: RecordColumns
+    #: The columns that are an event's ID together; none if one is, or a position.
+    id_parts: tuple[str, ...]
     #: Our own names of columns, each with the event's field that it stands for.
     aliases: Mapping[str, str]
     #: The databases other than the home, as the pipeline file declares them.
@@ -210,19 +213,13 @@ class StageTask:
 
     def decode(self, table: pa.Table) -> tuple[pa.Table, DecodedEvents]:
         """Add the events' fields; tell what else the decoder found."""
-        decoder = self.rules.contracts.decoder(self.decoded_fields)
-        decoded = decoder.decode(table.column(named.VALUE).chunk(0))
-        for name, column in decoded.columns.items():
-            table = table.append_column(name, column)
-        if decoded.canonical is not None:
-            table = table.append_column(named.CANONICAL, decoded.canonical)
-        if decoded.skipped:
-            what = [decoded.skipped.get(row) for row in range(table.num_rows)]
-            skipped = pa.array(what, pa.string())
-            table = table.append_column(named.SKIPPED, skipped)
+        table, decoded = self.reads.add_to(table, self.rules.contracts)
         for alias, field in self.aliases.items():
             table = table.append_column(alias, table.column(field))
-        if named.EVENT_ID not in table.column_names:
+        if self.id_parts:
+            ids = join_ids([table.column(one).chunk(0) for one in self.id_parts])
+            table = table.append_column(named.EVENT_ID, ids)
+        elif named.EVENT_ID not in table.column_names:
             ids = position_ids(table, self.places)
             table = table.append_column(named.EVENT_ID, ids)
         return table, decoded

@@ -50,6 +50,11 @@ from tallyweir.spark_jobs.task.postgres_values import (
     find_nested_zeros,
     find_unstorable,
     has_length,
+    stored_columns,
+)
+from tallyweir.spark_jobs.task.record_columns import (
+    find_bad_keys,
+    find_missing_keys,
 )
 from tallyweir.spark_jobs.task.window_assignment import assign_chosen
 from tallyweir.spark_jobs.task.window_partials import find_late
@@ -372,7 +377,7 @@ def _too_old(case: Case) -> Iterator[tuple[int, str]]:
 
 def _unstorable(case: Case) -> Iterator[tuple[int, str]]:
     table = case.events.table
-    yield from find_unstorable(_stored_columns(table)).items()
+    yield from find_unstorable(stored_columns(table)).items()
     yield from find_nested_zeros(table, case.undecided(), case.rules.outputs)
 
 
@@ -539,6 +544,9 @@ VERDICTS: Mapping[str, tuple[Verdict | DeadVerdict, ...]] = {
         DeadVerdict("ROW_MISFIT", partial(_told_by, named.MISFIT)),
         *(DeadVerdict(code.value, partial(_is_no_event, code)) for code in ReasonCode),
         DeadVerdict("MALFORMED", _undecoded_by_spark),
+        DeadVerdict("MISSING_KEY", find_missing_keys),
+        DeadVerdict("MALFORMED_KEY", find_bad_keys),
+        DeadVerdict("HEADER_NOT_TEXT", partial(_told_by, named.BAD_HEADER)),
         DeadVerdict("MISSING_ID", _without_id),
         DeadVerdict("ID_TOO_LONG", _with_long_id),
         DeadVerdict("MISSING_EVENT_TIME", _without_time),
@@ -579,21 +587,3 @@ def _positions(events: ClassifiedEvents) -> list[tuple[int, int]]:
     places = events.array(named.PLACE).to_pylist()
     offsets = events.array(named.OFFSET).to_pylist()
     return list(zip(places, offsets, strict=True))
-
-
-def _stored_columns(table: pa.Table) -> pa.Table:
-    """Choose the columns that can reach a user's table."""
-    internal = {
-        named.KEY,
-        named.VALUE,
-        named.CANONICAL,
-        named.ORIGINAL,
-        named.MISFIT,
-        named.UNCOMPUTED,
-        named.BROKEN_RULE,
-        named.FAILED,
-        named.MODEL_ERROR,
-        named.TIMESTAMP,
-        named.EVENT_TIME,
-    }
-    return table.select([name for name in table.column_names if name not in internal])

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator
 
 from tallyweir.schemas.pipeline.checks.problems import Path, Problem, StandIn
+from tallyweir.sinks.protocol.column_names import stored_name
 
-#: The topic of an event; expressions may read it, unless a field has this name.
+#: The topic of an event, as every append table has it.
 KAFKA_TOPIC = "kafka_topic"
 #: What the names of Kafka's own columns begin with.
 KAFKA_PREFIX = "kafka_"
@@ -132,6 +133,26 @@ def check_output_column(name: str, at: Path) -> Iterator[Problem]:
             saw=f"The column is called {name!r}.",
             why="Tallyweir adds a column of this name to every result.",
             fix="Choose another name.",
+        )
+
+
+def check_event_column(name: str, at: Path) -> Iterator[Problem]:
+    """Find problems with a column of events that a result table takes by its name."""
+    if name == KAFKA_TOPIC:
+        return
+    yield from check_output_column(stored_name(name), at)
+
+
+def check_selected_column(name: str, at: Path) -> Iterator[Problem]:
+    """Find problems with a column of events that is staged beside their positions."""
+    yield from check_stored_column(stored_name(name), at)
+    if name == KAFKA_TOPIC:
+        yield Problem(
+            code="PIPELINE_RESERVED_NAME",
+            at=at,
+            saw=f"The column is called {name!r}.",
+            why="Topic, partition and offset go with each event without being named.",
+            fix="Leave it out.",
         )
 
 

@@ -443,7 +443,7 @@ def one_by_one(stand_in: str | None = None) -> WrapValidator:
 
 
 TEXT = WithJsonSchema({"type": "string"})
-_TEXTS = WithJsonSchema(
+TEXTS = WithJsonSchema(
     {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 )
 
@@ -475,7 +475,7 @@ Texts = Annotated[tuple[Text, ...], WrapValidator(_texts)]
 OneOrMore = Annotated[
     tuple[Text, ...],
     WrapValidator(_one_or_more),
-    _TEXTS,
+    TEXTS,
 ]
 Pairs = Annotated[dict[str, Text], one_by_one(StandIn("unnamed"))]
 Expressions = Annotated[dict[str, Condition], one_by_one()]
@@ -483,6 +483,6 @@ Expressions = Annotated[dict[str, Condition], one_by_one()]
 Computed = Annotated[dict[str, Condition], one_by_one("NULL")]
 Simples = Annotated[dict[str, Simple], one_by_one()]
 Lists = Annotated[dict[str, OneOrMore], one_by_one()]
-OneOrAll = Annotated[str | tuple[Text, ...], WrapValidator(_one_or_all), _TEXTS]
+OneOrAll = Annotated[str | tuple[Text, ...], WrapValidator(_one_or_all), TEXTS]
 #: Parts in a list; None is in the place of a wrong one.
 Parts = Annotated[tuple[Part | None, ...], WrapValidator(_parts)]

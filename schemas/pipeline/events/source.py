@@ -14,15 +14,20 @@ from tallyweir.schemas.formats.avro.wire_format import Framing
 from tallyweir.schemas.formats.json.json_envelope import ENVELOPES
 from tallyweir.schemas.formats.known_formats import with_framing
 from tallyweir.schemas.pipeline.checks.durations import check_duration
-from tallyweir.schemas.pipeline.checks.names import check_column, check_topic
+from tallyweir.schemas.pipeline.checks.names import (
+    check_column,
+    check_distinct,
+    check_topic,
+)
 from tallyweir.schemas.pipeline.checks.problems import (
+    Path,
     Problem,
     StandIn,
     empty_value,
     raise_if_any,
 )
 from tallyweir.schemas.pipeline.document.file_keys import (
-    TEXT,
+    TEXTS,
     Duration,
     Given,
     Info,
@@ -32,10 +37,14 @@ from tallyweir.schemas.pipeline.document.file_keys import (
     Text,
     read_text,
 )
+from tallyweir.schemas.pipeline.document.yaml_tree import YamlList
+from tallyweir.schemas.pipeline.events.source_key import SourceKey, SourceKeyKeys
+from tallyweir.sinks.protocol.column_names import HEADER_PREFIX
 
 IDLE_TIMEOUT = timedelta(minutes=1)
 FUTURE_BOUND = timedelta(days=1)
-_HEADER_PREFIX = "header:"
+#: Before the name of a field of the key, which its column has after ``key_``.
+_KEY_PREFIX = "key."
 _POSITION = "position"
 #: In place of a field: the timestamp of a record in Kafka.
 KAFKA_TIMESTAMP = "kafka_timestamp"
@@ -78,6 +87,15 @@ class PositionId:
         return "the position in Kafka"
 
 
+#: Where an ID is; the parts of an ID, if it is several values together.
+EventId = str | HeaderId | PositionId | tuple[str | HeaderId, ...]
+
+
+def column_of(part: str | HeaderId) -> str:
+    """Return the column that holds an ID, or a part of one."""
+    return f"{HEADER_PREFIX}{part.header}" if isinstance(part, HeaderId) else part
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """The topics, and the settings for their events.
@@ -99,7 +117,9 @@ class Source:
             ``refuse`` or ``rest``, which keeps them in the column ``rest``.
         envelope: ``debezium`` if each JSON document is a change that Debezium wrote;
             then ``fields`` names members of the change.
-        event_id: The field or header with the producer's ID, or ``PositionId()``.
+        key: How the keys of records are written; None leaves them bytes.
+        event_id: The column or header with the producer's ID, ``PositionId()``, or a
+            tuple of columns and headers, whose values are the ID together.
         event_time: The field that says when the event happened; ``kafka_timestamp`` for
             the timestamp that Kafka has of the record.
         watermark_delay: How far behind the newest event time of a partition an event
@@ -119,7 +139,8 @@ class Source:
     framing: str = Framing.CONFLUENT
     unknown: str = UNKNOWN
     envelope: str | None = None
-    event_id: str | HeaderId | PositionId
+    key: SourceKey | None = None
+    event_id: str | HeaderId | PositionId | tuple[str | HeaderId, ...]
     event_time: str
     watermark_delay: timedelta
     idle_timeout: timedelta = IDLE_TIMEOUT
@@ -161,28 +182,58 @@ class Source:
             return None
         return self.subject or f"{self.topics[0]}-value"
 
+    @property
+    def key_reference(self) -> str | None:
+        """The contract of keys, as ``load_event_contracts`` takes it."""
+        return None if self.key is None else self.key.reference
+
+    @property
+    def id_columns(self) -> tuple[str, ...]:
+        """The columns that make up the ID; none if it is the position."""
+        match self.event_id:
+            case PositionId():
+                return ()
+            case str() | HeaderId() as part:
+                return (column_of(part),)
+            case parts:
+                return tuple(map(column_of, parts))
+
+    @property
+    def id_place(self) -> str:
+        """Where the ID is, for messages."""
+        if isinstance(self.event_id, HeaderId | PositionId):
+            return self.event_id.place
+        return f"the columns {', '.join(self.id_columns)}"
+
     def _find_problems(self) -> Iterator[Problem]:
         yield from self._find_topic_problems()
         yield from self._find_schema_problems()
         yield from self._find_registry_problems()
-        if self.event_id == _POSITION:
-            yield Problem(
-                code="PIPELINE_VALUE",
-                at=("event_id",),
-                saw="The field of the event ID is called position.",
-                why="In pipeline files this word means the position in Kafka.",
-                fix="Write PositionId(), or rename the field.",
-            )
-        elif isinstance(self.event_id, str):
-            yield from check_column(self.event_id, ("event_id",))
-        elif isinstance(self.event_id, HeaderId) and not self.event_id.header.strip():
-            yield empty_value(("event_id",))
+        yield from self._find_id_problems()
         yield from check_column(self.event_time, ("event_time",))
         yield from check_duration(self.watermark_delay, ("watermark_delay",))
         for name in ("idle_timeout", "future_bound"):
             yield from check_duration(getattr(self, name), (name,), zero=False)
         if self.past_bound is not None:
             yield from check_duration(self.past_bound, ("past_bound",), zero=False)
+
+    def _find_id_problems(self) -> Iterator[Problem]:
+        parts = self.event_id
+        if isinstance(parts, str | HeaderId | PositionId):
+            yield from _check_id_part(parts, ("event_id",))
+            return
+        for index, part in enumerate(parts):
+            yield from _check_id_part(part, ("event_id", index))
+        yield from check_distinct(list(self.id_columns), "parts", ("event_id",))
+        if len(parts) < 2 or _POSITION in parts:  # noqa: PLR2004 - several
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("event_id",),
+                saw=f"The parts of the event ID are {', '.join(self.id_columns)}.",
+                why="An ID of several parts has at least two, and a position is an ID "
+                "by itself.",
+                fix="Name the columns and headers that are the ID together.",
+            )
 
     def _find_topic_problems(self) -> Iterator[Problem]:
         if not self.topics:
@@ -346,15 +397,36 @@ def is_message(schema: object) -> bool:
     return isinstance(schema, str) and any(one in schema for one in _MESSAGE_MARKS)
 
 
-def _event_id(value: Given, info: Info) -> str | HeaderId | PositionId:
-    if isinstance(value, HeaderId):
+def _check_id_part(part: str | HeaderId | PositionId, at: Path) -> Iterator[Problem]:
+    if part == _POSITION:
+        yield Problem(
+            code="PIPELINE_VALUE",
+            at=at,
+            saw="The field of the event ID is called position.",
+            why="In pipeline files this word means the position in Kafka.",
+            fix="Write PositionId(), or rename the field.",
+        )
+    elif isinstance(part, str):
+        yield from check_column(part, at)
+    elif isinstance(part, HeaderId) and not part.header.strip():
+        yield empty_value(at)
+
+
+def _event_id(value: Given, info: Info) -> EventId:
+    if isinstance(value, HeaderId | tuple):
         return value
+    if isinstance(value, YamlList):
+        return tuple(_part_of(read_text(one, info)) for one in value)
     text = read_text(value, info)
-    if text == _POSITION:
-        return PositionId()
-    if not text.startswith(_HEADER_PREFIX):
-        return text
-    return HeaderId(header=text.removeprefix(_HEADER_PREFIX).strip())
+    return PositionId() if text == _POSITION else _part_of(text)
+
+
+def _part_of(text: str) -> str | HeaderId:
+    if text.startswith(HEADER_PREFIX):
+        return HeaderId(header=text.removeprefix(HEADER_PREFIX).strip())
+    if text.startswith(_KEY_PREFIX):
+        return f"key_{text.removeprefix(_KEY_PREFIX)}"
+    return text
 
 
 class SourceKeys(Keys[Source]):
@@ -382,7 +454,8 @@ class SourceKeys(Keys[Source]):
     framing: Text = Framing.CONFLUENT
     unknown_: Text = UNKNOWN
     envelope: Text | None = None
-    event_id: Annotated[str | HeaderId | PositionId, PlainValidator(_event_id), TEXT]
+    key: SourceKeyKeys | None = None
+    event_id: Annotated[EventId, PlainValidator(_event_id), TEXTS]
     event_time: Text
     watermark_delay: Duration
     idle_timeout: Duration = IDLE_TIMEOUT

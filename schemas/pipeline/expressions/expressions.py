@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -207,7 +207,7 @@ def with_written_casts(text: str) -> str:
     return text
 
 
-def find_unknown_columns(text: str, known: list[str]) -> Iterator[Problem]:
+def find_unknown_columns(text: str, known: Sequence[str]) -> Iterator[Problem]:
     """Find columns that the events do not have; case does not count, as in Spark."""
     folded = {name.casefold() for name in known}
     for column in inspect_expression(text).columns:

@@ -34,6 +34,7 @@ from tallyweir.schemas.pipeline.document.file_keys import (
 )
 from tallyweir.schemas.pipeline.expressions.expressions import check_condition
 from tallyweir.schemas.pipeline.outputs.pipeline_output import KnownColumns, Output
+from tallyweir.sinks.protocol.column_names import stored_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,10 @@ class Append(Output):
     def transactions(self) -> int:
         return self.branches
 
+    @property
+    def named_columns(self) -> tuple[str, ...]:
+        return (*(self.columns or ()), *self.shard_by)
+
     def holds(self, column: str) -> bool:
         return self.columns is None or column in self.columns
 
@@ -86,9 +91,10 @@ class Append(Output):
             return
         if not self.columns:
             yield empty_value(("columns",))
-        for index, column in enumerate(self.columns):
+        stored = list(map(stored_name, self.columns))
+        for index, column in enumerate(stored):
             yield from check_output_column(column, ("columns", index))
-        yield from check_distinct(list(self.columns), "columns", ("columns",))
+        yield from check_distinct(stored, "columns", ("columns",))
 
 
 class AppendKeys(Keys[Append]):

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from itertools import chain
 from typing import Annotated, ClassVar
 
 from pydantic import Discriminator, Tag
@@ -20,9 +21,10 @@ from tallyweir.schemas.pipeline.checks.databases import InHome
 from tallyweir.schemas.pipeline.checks.durations import check_duration
 from tallyweir.schemas.pipeline.checks.names import (
     check_distinct,
+    check_event_column,
     check_output_column,
     check_output_table,
-    check_stored_column,
+    check_selected_column,
 )
 from tallyweir.schemas.pipeline.checks.problems import (
     Path,
@@ -49,6 +51,7 @@ from tallyweir.schemas.pipeline.outputs.pipeline_output import (
     Output,
     check_known,
 )
+from tallyweir.sinks.protocol.column_names import stored_name
 
 
 class Unmatched(StrEnum):
@@ -102,7 +105,7 @@ class JoinSide:
             yield empty_value(("select",))
         for column, of_event in self.select.items():
             yield from check_output_column(column, ("select", column))
-            yield from check_stored_column(of_event, ("select", column))
+            yield from check_selected_column(of_event, ("select", column))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +164,11 @@ class Join(InHome, Output):
         return self.on
 
     @property
+    def named_columns(self) -> tuple[str, ...]:
+        sides = (self.left.select.values(), self.right.select.values())
+        return (*self.on, *chain(*sides))
+
+    @property
     def own_columns(self) -> tuple[str, ...]:
         return (*self.left.select, *self.right.select)
 
@@ -174,7 +182,7 @@ class Join(InHome, Output):
         for name, side in self.both.items():
             for column, of_event in side.select.items():
                 at = (name, "select", column)
-                yield from check_known(of_event, known.names, at)
+                yield from check_known(of_event, known.usable, at)
 
     def touched_columns(
         self, touched: Collection[str], event_time: str
@@ -190,8 +198,8 @@ class Join(InHome, Output):
         if not self.on:
             yield empty_value(("on",))
         for index, column in enumerate(self.on):
-            yield from check_output_column(column, ("on", index))
-        columns = [*self.on, *self.left.select, *self.right.select]
+            yield from check_event_column(column, ("on", index))
+        columns = [*map(stored_name, self.on), *self.left.select, *self.right.select]
         yield from check_distinct(columns, "columns", ("table",))
         if not isinstance(self.within, Within):
             yield from check_duration(self.within, ("within",))

@@ -11,7 +11,7 @@ from tallyweir.schemas.pipeline.checks.names import (
     check_column,
     check_distinct,
     check_output_column,
-    check_stored_column,
+    check_selected_column,
     check_topic,
 )
 from tallyweir.schemas.pipeline.checks.problems import Problem, StandIn, raise_if_any
@@ -28,6 +28,7 @@ from tallyweir.schemas.pipeline.outputs.pipeline_output import (
     Output,
     check_known,
 )
+from tallyweir.sinks.protocol.column_names import stored_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,10 @@ class Outbox(InHome, Output):
     def sends_to(self) -> str:
         return self.topic
 
+    @property
+    def named_columns(self) -> tuple[str, ...]:
+        return (self.key, *(self.select or ()))
+
     def check_columns(self, known: KnownColumns) -> Iterator[Problem]:
         if self.select is not None:
             yield from known.check_all(self.select, "select")
@@ -73,7 +78,7 @@ class Outbox(InHome, Output):
                 yield from check_output_column(column, ())
         if isinstance(self.key, StandIn):
             return
-        yield from check_known(self.key, known.names, ("key",))
+        yield from check_known(self.key, known.usable, ("key",))
         yield from known.check_simple(
             self.key,
             ("key",),
@@ -85,7 +90,7 @@ class Outbox(InHome, Output):
         for problem in check_condition(self.where):
             yield problem.under("where")
         yield from check_topic(self.topic, ("topic",))
-        yield from check_column(self.key, ("key",))
+        yield from check_column(stored_name(self.key), ("key",))
         if self.select is None:
             return
         if not self.select:
@@ -96,9 +101,10 @@ class Outbox(InHome, Output):
                 why="The messages would be empty.",
                 fix="Name columns, or leave it out for all of them.",
             )
+        stored = list(map(stored_name, self.select))
         for index, column in enumerate(self.select):
-            yield from check_stored_column(column, ("select", index))
-        yield from check_distinct(list(self.select), "columns", ("select",))
+            yield from check_selected_column(column, ("select", index))
+        yield from check_distinct(stored, "columns", ("select",))
 
 
 class OutboxKeys(Keys[Outbox]):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tallyweir.schemas.contract import ContractField
-from tallyweir.schemas.pipeline.checks.names import KAFKA_TOPIC
 from tallyweir.schemas.pipeline.checks.problems import Path, Problem, StandIn, suggest
 from tallyweir.schemas.pipeline.expressions.expressions import (
     find_mistyped,
@@ -114,6 +113,11 @@ class Output(ABC):
         return ()
 
     @property
+    def named_columns(self) -> tuple[str, ...]:
+        """The columns of events that it names, but for those in expressions."""
+        return (*self.key_columns, *self.shard_by)
+
+    @property
     def own_columns(self) -> tuple[str, ...]:
         """The columns of its table that are none of its events'."""
         return ()
@@ -145,28 +149,35 @@ class KnownColumns:
     """The columns of events, as far as a part of the pipeline sees them.
 
     Attributes:
-        names: All of them, in order.
-        fields: Those of the contracts.
+        names: Those that an output without a list of columns takes, in order.
+        fields: The part of them that is read from records.
+        kafka: What Kafka has of each record, where no column hides it.
     """
 
     names: Sequence[str]
     fields: Sequence[ContractField]
+    kafka: Sequence[ContractField] = ()
+
+    @property
+    def usable(self) -> tuple[str, ...]:
+        """All columns that may be named."""
+        return (*self.names, *(one.name for one in self.kafka))
 
     @property
     def types(self) -> Mapping[str, str]:
-        """The types of the fields; what is added has a type for Spark only."""
-        return {field.name: field.type for field in self.fields}
+        """The types of what is read; what is added has a type for Spark only."""
+        return {field.name: field.type for field in (*self.fields, *self.kafka)}
 
     def check_expression(self, text: str | None) -> Iterator[Problem]:
         """Find columns that an expression reads and that are not there, or misfit."""
         if text is not None:
-            yield from find_unknown_columns(text, [*self.names, KAFKA_TOPIC])
+            yield from find_unknown_columns(text, self.usable)
             yield from find_mistyped(text, self.types)
 
     def check_all(self, columns: Sequence[str] | None, key: str) -> Iterator[Problem]:
         """Find those of a list that are not there."""
         for index, column in enumerate(columns or ()):
-            yield from check_known(column, self.names, (key, index))
+            yield from check_known(column, self.usable, (key, index))
 
     def check_simple(
         self, column: str, at: Path, *, why: str, fix: str

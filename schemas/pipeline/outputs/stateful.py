@@ -35,9 +35,10 @@ from tallyweir.schemas.pipeline.checks.databases import InHome
 from tallyweir.schemas.pipeline.checks.durations import check_duration
 from tallyweir.schemas.pipeline.checks.names import (
     check_distinct,
+    check_event_column,
     check_output_column,
     check_output_table,
-    check_stored_column,
+    check_selected_column,
 )
 from tallyweir.schemas.pipeline.checks.problems import (
     Path,
@@ -48,6 +49,7 @@ from tallyweir.schemas.pipeline.checks.problems import (
 )
 from tallyweir.schemas.pipeline.expressions.expressions import check_condition
 from tallyweir.schemas.pipeline.outputs.pipeline_output import KnownColumns, Output
+from tallyweir.sinks.protocol.column_names import stored_name
 
 #: A JSON value.
 Json: TypeAlias = Any
@@ -147,6 +149,10 @@ class Stateful(InHome, Output):
         return self.key
 
     @property
+    def named_columns(self) -> tuple[str, ...]:
+        return (*self.key, *(self.select or ()))
+
+    @property
     def own_columns(self) -> tuple[str, ...]:
         return tuple(self.columns)
 
@@ -169,13 +175,14 @@ class Stateful(InHome, Output):
         if not self.columns:
             yield empty_value(("columns",))
         for index, column in enumerate(self.key):
-            yield from check_output_column(column, ("key", index))
+            yield from check_event_column(column, ("key", index))
         for column, kind in self.columns.items():
             yield from check_output_column(column, ("columns", column))
             yield from _check_type(kind, ("columns", column))
-        yield from check_distinct([*self.key, *self.columns], "columns", ("columns",))
+        columns = [*map(stored_name, self.key), *self.columns]
+        yield from check_distinct(columns, "columns", ("columns",))
         for index, column in enumerate(self.select or ()):
-            yield from check_stored_column(column, ("select", index))
+            yield from check_selected_column(column, ("select", index))
         for name in self.state:
             if not _STATE_NAME.fullmatch(name):
                 yield _bad_state(f"A state is called {name!r}.", ("state", name))

@@ -25,7 +25,7 @@ from tallyweir.schemas.pipeline.checks.databases import (
 from tallyweir.schemas.pipeline.checks.durations import check_duration
 from tallyweir.schemas.pipeline.checks.names import (
     check_distinct,
-    check_output_column,
+    check_event_column,
     check_output_table,
 )
 from tallyweir.schemas.pipeline.checks.problems import (
@@ -63,6 +63,7 @@ from tallyweir.schemas.pipeline.outputs.aggregate import (
     parse_aggregate,
 )
 from tallyweir.schemas.pipeline.outputs.pipeline_output import KnownColumns, Output
+from tallyweir.sinks.protocol.column_names import stored_name
 from tallyweir.sinks.protocol.durations import parse_duration
 
 UTC = "UTC"
@@ -356,10 +357,10 @@ class Window(Output):
         if self.metrics is not None:
             yield from check_output_table(self.metrics, ("metrics",))
         for index, column in enumerate(self.by):
-            yield from check_output_column(column, ("by", index))
+            yield from check_event_column(column, ("by", index))
         if not self.aggregates:
             yield empty_value(("aggregates",))
-        columns = [*self.by, *(aggregate.column for aggregate in self.aggregates)]
+        columns = [*map(stored_name, self.by), *self.own_columns]
         yield from check_distinct(columns, "columns", ())
         yield from check_duration(self.allowed_lateness, ("allowed_lateness",))
         yield from check_panes(self.windows, self.early, self.panes)

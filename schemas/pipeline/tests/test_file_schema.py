@@ -99,7 +99,8 @@ def test_keys_are_described_in_the_words_of_the_model() -> None:
     """Editors show them beside the key."""
     source = pipeline_file_schema()["$defs"]["SourceKeys"]["properties"]
     assert (
-        "The field or header with the producer's ID, or ``PositionId()``."
+        "The column or header with the producer's ID, ``PositionId()``, or a tuple of "
+        "columns and headers, whose values are the ID together."
         == (source["event_id"]["description"])
     )
     assert "1 minute" == source["idle_timeout"]["default"]

@@ -129,8 +129,11 @@ def _say_windows(
     from tallyweir.sinks.postgres import audit
 
     assert hit.batch is not None
-    if explanation.id_field is None:
+    fields = {field.name for one in writers.values() for field in one.fields}
+    if explanation.id_field not in fields:
+        # It is found by a field of its payload only.
         return
+    assert explanation.id_field is not None
     event = find_event(
         bootstrap,
         audit.read_batch_ranges(home, explanation.pipeline, hit.batch.sequence),

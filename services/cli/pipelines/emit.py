@@ -186,19 +186,19 @@ def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
 
 
 def _id_field(section: SourceSection, given: str | None) -> str:
-    if section.id_header is None and not section.id_is_position:
-        return section.event_id
+    if section.id_field is not None:
+        return section.id_field
     if given is None:
         place = (
             "the position in Kafka as the event ID"
             if section.id_is_position
-            else f"the event ID from the header {section.id_header!r}"
+            else f"the event ID from {section.event_id}"
         )
         raise ConfigurationError(
             "ID_FIELD_MISSING",
             saw=f"The pipeline takes {place}.",
-            why="A row has no headers and no position yet; one of its fields must tell "
-            "it from others.",
+            why="A row has no key, no headers and no position yet; one of its fields "
+            "must tell it from others.",
             fix="Name that field: --id-field FIELD.",
         )
     return given

@@ -78,7 +78,7 @@ def test_a_header_may_be_the_id() -> None:
 
 
 def test_the_key_is_measured_and_not_chosen() -> None:
-    """This release does not take it as the ID."""
+    """It may be unique in a sample and come again later."""
     found = [record({"n": number}, number, key=b"k%d" % number) for number in range(5)]
     proposal = proposed(found)
     assert "position" == proposal.id_name

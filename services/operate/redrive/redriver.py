@@ -50,7 +50,7 @@ class RedriveReport:
         not_read: Letters skipped because the pipeline does not read their topic, or
             because a batch run has read them.
         headers_lost: Letters skipped because the topic no longer has their headers, and
-            the headers held the event's ID.
+            the headers held the event's ID or columns.
         same_version: The part of those sent that died under the version in force: they
             die again if only the pipeline's file decides.
     """
@@ -81,8 +81,8 @@ class RedriveReport:
             "IDs, so a copy would count twice (--again sends them)": self.uncertain,
             "skipped: from a batch run, or from a topic that the pipeline does not "
             "read": (self.not_read),
-            "skipped: their ID was in headers, and the topic no longer has the "
-            "records": (self.headers_lost),
+            "skipped: their ID, or a column, was in headers, and the topic no longer "
+            "has the records": (self.headers_lost),
         }
         first, *others = counted.items()
         return (
@@ -240,8 +240,11 @@ def _letters(count: int) -> str:
 def _rebuilt_headers(letter: WaitingLetter, audited: AuditedPipeline) -> Headers | None:
     """Return headers for a record whose own are gone; None if they are unknown.
 
-    The letter keeps the ID, but not the source that makes it unique.
+    The letter keeps the ID, but not the source that makes it unique, nor what else the
+    pipeline reads of headers.
     """
+    if audited.needs_headers:
+        return None
     if audited.id_header is None:
         return ()
     if audited.id_has_source or letter.event_id is None:

@@ -6,8 +6,9 @@ the pipeline's file nor Spark.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -25,6 +26,7 @@ from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
 from tallyweir.sinks.protocol.batch_run import streamed
+from tallyweir.sinks.protocol.column_names import HEADER_PREFIX, stored_name
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.sinks.protocol.guarantee import Guarantee
 from tallyweir.sinks.protocol.offsets import TopicPartition
@@ -34,6 +36,10 @@ _LEDGER = load_statements("tallyweir.sinks.postgres.ledger", "ledger.sql")
 _OUTPUTS = load_statements("tallyweir.sinks.postgres.ledger", "outputs.sql")
 #: How references to contracts of a registry begin.
 _OF_REGISTRY = "registry:"
+
+
+#: Types whose values JSON writes without quotation marks.
+_NUMBERS = frozenset({"smallint", "integer", "bigint", "numeric"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +108,12 @@ class AuditedPipeline:
     source: AuditedSource
     guarantee: Guarantee
     outputs: tuple[AuditedOutput, ...]
-    #: The event's field that holds its ID; None if no field does.
-    id_column: str | None
+    #: The columns that hold an event's ID, or its parts; none if none do.
+    id_columns: tuple[str, ...]
     #: The header that holds the ID; None if no header does.
     id_header: str | None
+    #: Whether headers hold more of events than their ID.
+    needs_headers: bool
     event_time: str
     #: None when deduplication is off.
     horizon_s: int | None
@@ -116,12 +124,42 @@ class AuditedPipeline:
     @property
     def id_is_position(self) -> bool:
         """Whether an event's ID is its position in Kafka."""
-        return self.id_column is None and self.id_header is None
+        return not self.id_columns and self.id_header is None
 
     @property
     def id_has_source(self) -> bool:
         """Whether IDs are unique only together with the source, as in CloudEvents."""
         return self.id_header == "ce_id"
+
+    def id_in(self, types: Mapping[str, str]) -> sql.Composable | None:
+        """Return how a table's columns give the text of an event's ID, as SQL.
+
+        Args:
+            types: The table's columns with their types.
+
+        Returns:
+            None if the table does not have the ID.
+        """
+        if not self.id_columns or not types.keys() >= set(self.id_columns):
+            return None
+        texts = [_as_text(name, types[name]) for name in self.id_columns]
+        if len(texts) == 1:
+            return texts[0]
+        parts = [
+            text
+            if types[name] in _NUMBERS
+            else sql.SQL("to_json({})::text").format(text)
+            for name, text in zip(self.id_columns, texts, strict=True)
+        ]
+        return sql.SQL("('[' || {} || ']')").format(sql.SQL(" || ',' || ").join(parts))
+
+    def canonical_id(self, written: str) -> str:
+        """Return an ID as the ledger has it; people may put spaces between parts."""
+        if len(self.id_columns) > 1:
+            with suppress(ValueError, RecursionError):
+                parts = json.loads(written)
+                return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+        return written
 
     @property
     def appends(self) -> tuple[AuditedOutput, ...]:
@@ -262,14 +300,47 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
             replace(_output(entry), loss=losses.get(entry["table"]))
             for entry in definition["outputs"]
         ),
-        id_column=source["event_id"].get("field"),
+        id_columns=_id_columns(source["event_id"]),
         id_header=source["event_id"].get("header"),
+        needs_headers=_needs_headers(definition),
         event_time=source["event_time"],
         horizon_s=row["horizon_s"],
         bucket_seconds=row["bucket_seconds"],
         watermark=row["watermark"],
         last_sequence=row["last_sequence"],
     )
+
+
+def _id_columns(event_id: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the columns of an ID in a definition; a header alone is no column."""
+    if "parts" not in event_id:
+        return (event_id["field"],) if "field" in event_id else ()
+    return tuple(
+        one["field"] if "field" in one else stored_name(HEADER_PREFIX + one["header"])
+        for one in event_id["parts"]
+    )
+
+
+def _needs_headers(definition: Mapping[str, Any]) -> bool:
+    """Tell whether a definition names a column made of headers.
+
+    A text that only looks like such a name counts too.
+    """
+    parts = definition["source"]["event_id"].get("parts", ())
+    text = json.dumps(definition)
+    named = any(mark in text for mark in (HEADER_PREFIX, "kafka_headers"))
+    return named or any("header" in one for one in parts)
+
+
+def _as_text(column: str, kind: str) -> sql.Composable:
+    """Write a column's values as the ledger writes IDs."""
+    name = sql.Identifier(column)
+    if kind == "text":
+        # Without a cast, Postgres can use an index on the column.
+        return name
+    if kind == "bytea":
+        return sql.SQL("encode({}, 'hex')").format(name)
+    return sql.SQL("{}::text").format(name)
 
 
 def accepted_losses(outputs: Iterable[AuditedOutput]) -> str:

@@ -149,17 +149,10 @@ class _Search:
 def _searched_outputs(
     connection: Connection[TupleRow], pipeline: AuditedPipeline
 ) -> Iterator[_Search]:
-    for output in pipeline.appends if pipeline.id_column is not None else ():
-        assert pipeline.id_column is not None
-        kind = columns_of(connection, output.identifier).get(pipeline.id_column)
-        if kind is None:
+    for output in pipeline.appends:
+        column = pipeline.id_in(columns_of(connection, output.identifier))
+        if column is None:
             continue
-        column: sql.Composable = sql.Identifier(pipeline.id_column)
-        # Without a cast, Postgres can use an index on the column.
-        if kind == "bytea":
-            column = sql.SQL("encode({}, 'hex')").format(column)
-        elif kind != "text":
-            column = sql.SQL("{}::text").format(column)
         yield _Search(
             positions=_SQL["positions_of_ids"].format(
                 table=output.identifier, event_id=column
@@ -425,7 +418,7 @@ def _find(work: _Work, request: ErasureRequest) -> None:
     if pipeline.id_is_position:
         work.found.positions.update(map(_position_of, request.ids))
     else:
-        work.found.ids.update(request.ids)
+        work.found.ids.update(map(pipeline.canonical_id, request.ids))
     if request.receipt is not None:
         work.found.positions.update(request.receipt.positions)
     if request.where is not None:

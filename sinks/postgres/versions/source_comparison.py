@@ -29,6 +29,8 @@ def compare_source(former: DescribedVersion, wanted: DescribedVersion) -> Reckon
         for name in ("event_id", "event_time")
         if before.get(name) != after.get(name)
     ]
+    if _names_key(before) and _key_differs(before["key"], after.get("key")):
+        findings.append(_another("key", before.get("key"), after.get("key")))
     findings += _unreadable(former, wanted)
     had, has = _topics(before), _topics(after)
     why = "The new version continues where the former one stopped"
@@ -178,6 +180,10 @@ def _another(name: str, had: object, has: object) -> Finding:
             "The pipeline remembers IDs of the former field, so repeats across the "
             "update would count twice."
         ),
+        "key": (
+            "The pipeline remembers IDs as the key was written, so repeats across the "
+            "update would count twice."
+        ),
         "event_time": "Watermark, windows and seen IDs are filed by the former clock.",
     }[name]
     return Finding(
@@ -189,6 +195,22 @@ def _another(name: str, had: object, has: object) -> Finding:
         fix="Undo the change, or run the changed file under another pipeline name "
         "with other tables.",
     )
+
+
+def _names_key(source: Mapping[str, Any]) -> bool:
+    """Tell whether the ID of events is read from the key of records."""
+    event_id = source.get("event_id", {})
+    fields = [one.get("field", "") for one in event_id.get("parts", [event_id])]
+    of_key = any(one == "key" or one.startswith("key_") for one in fields)
+    return "key" in source and of_key
+
+
+def _key_differs(had: Mapping[str, Any], has: Mapping[str, Any] | None) -> bool:
+    """Tell whether a part of the key might be read as another value than before."""
+    if has is None or had["format"] != has["format"]:
+        return True
+    kept = has.get("fields", [])
+    return any(one not in kept for one in had.get("fields", []))
 
 
 def _topics(source: Mapping[str, Any]) -> set[str]:

@@ -149,7 +149,7 @@ spark = (
 events = spark.createDataFrame([], '''
     t string, n int, l long, d double, m decimal(10,2), b binary, xs array<string>,
     ns array<int>, nested array<array<int>>, at timestamp, dt date, ok boolean,
-    s struct<a: int, b: string>
+    s struct<a: int, b: string>, kafka_topic string
 ''')
 texts = json.loads(sys.stdin.read())
 rules = [Rule(reason_code=f"R{n}", condition=text) for n, text in enumerate(texts)]

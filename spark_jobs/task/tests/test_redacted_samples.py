@@ -26,7 +26,7 @@ _ROWS = 4
 
 def _sampling(*redact: str, samples: int = 3) -> Sampling:
     pipeline = people.pipeline(samples=samples, redact=redact)
-    redaction = find_redaction(pipeline, people.ADDED)
+    redaction = find_redaction(pipeline, people.contracts(), people.ADDED)
     found = sampling_of(pipeline, people.contracts(), redaction, people.ADDED)
     assert found is not None
     return found
@@ -140,6 +140,6 @@ def test_the_times_of_windows_go_with_the_events_time() -> None:
 def test_the_keys_of_outputs_are_hidden_by_the_same_rule() -> None:
     """So hot keys do not tell them, whatever else is shown."""
     pipeline = people.pipeline(samples=0, redact=("city",))
-    redaction = find_redaction(pipeline, people.ADDED)
+    redaction = find_redaction(pipeline, people.contracts(), people.ADDED)
     assert redaction.keys == {"by_city", "pairs", "totals"}
     assert sampling_of(pipeline, people.contracts(), redaction, people.ADDED) is None

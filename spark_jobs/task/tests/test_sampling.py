@@ -35,7 +35,7 @@ def _kept(
     events: ClassifiedEvents, *, undecodable: tuple[int, ...] = ()
 ) -> dict[str, StepSample]:
     pipeline = people.pipeline(samples=2, redact=())
-    redaction = find_redaction(pipeline, people.ADDED)
+    redaction = find_redaction(pipeline, people.contracts(), people.ADDED)
     sampling = sampling_of(pipeline, people.contracts(), redaction, people.ADDED)
     assert sampling is not None
     is_event = np.ones(len(events.classes), dtype=np.bool_)
@@ -112,7 +112,7 @@ def test_an_erased_event_is_in_no_sample() -> None:
 def test_nothing_is_taken_where_nobody_asks() -> None:
     """Which is so unless a pipeline file says otherwise."""
     nobody = people.pipeline(samples=0, redact=())
-    redaction = find_redaction(nobody, people.ADDED)
+    redaction = find_redaction(nobody, people.contracts(), people.ADDED)
     assert sampling_of(nobody, people.contracts(), redaction, ()) is None
     assert () == sample_staged(
         None, people.LAYOUT, "output_0", people.staged(1)["output_0"]

@@ -188,7 +188,8 @@ class _Searchable:
 
     output: AuditedOutput
     database: AuditedDatabase
-    column_type: str
+    #: How its columns give the ID; None if the position is the ID.
+    event_id: sql.Composable | None
 
 
 def explain(
@@ -215,6 +216,7 @@ def explain(
     """
     with ExitStack() as opened, snapshot(connection, doing="explaining an event"):
         audited = read_pipeline(connection, pipeline)
+        event_id = audited.canonical_id(event_id)
         unresolved = read_unresolved(connection, pipeline)
         names = databases_of(audited) | {branch.database for branch in unresolved}
         parts = connect_databases(opened, connection, names, databases)
@@ -258,7 +260,7 @@ def explain(
         inputs=inputs,
         erased_by=erased_by,
         left_out=left_out,
-        id_field=audited.id_column,
+        id_field=audited.id_columns[0] if len(audited.id_columns) == 1 else None,
     )
 
 
@@ -277,18 +279,15 @@ def _searchable_outputs(
     databases: AuditedDatabases, pipeline: AuditedPipeline
 ) -> list[_Searchable]:
     """Return the append outputs that have the ID, with the type of its column."""
-    column = "kafka_offset" if pipeline.id_is_position else pipeline.id_column
-    if column is None:
-        return []
     places = [
-        (output, database, database.columns(output.identifier).get(column))
+        (output, database, database.columns(output.identifier))
         for output in pipeline.appends
         for database in databases.of(output)
     ]
     return [
-        _Searchable(output=output, database=database, column_type=kind)
-        for output, database, kind in places
-        if kind is not None
+        _Searchable(output=output, database=database, event_id=pipeline.id_in(types))
+        for output, database, types in places
+        if pipeline.id_is_position or pipeline.id_in(types) is not None
     ]
 
 
@@ -300,7 +299,7 @@ def _find_committed(
 ) -> list[DictRow]:
     found: list[DictRow] = []
     for place in searchable:
-        for row in _rows_of(pipeline, place, event_id):
+        for row in _rows_of(place, event_id):
             batch = databases.home.fetch(
                 _EXPLANATION["batch_at"], pipeline=pipeline.name, **row
             )
@@ -316,12 +315,10 @@ def _find_committed(
     return found
 
 
-def _rows_of(
-    pipeline: AuditedPipeline, place: _Searchable, event_id: str
-) -> list[DictRow]:
+def _rows_of(place: _Searchable, event_id: str) -> list[DictRow]:
     """Return the positions of an ID's rows in a table."""
     table = place.output.identifier
-    if pipeline.id_column is None:
+    if place.event_id is None:
         position = parse_position(event_id)
         if position is None:
             return []
@@ -330,10 +327,8 @@ def _rows_of(
         return place.database.fetch(
             statement, topic=of.topic, partition=of.partition, offset=offset
         )
-    is_text = place.column_type == "text"
-    name = "committed_rows_by_text" if is_text else "committed_rows"
-    statement = _EXPLANATION[name].format(
-        table=table, event_id=sql.Identifier(pipeline.id_column)
+    statement = _EXPLANATION["committed_rows"].format(
+        table=table, event_id=place.event_id
     )
     return place.database.fetch(statement, event_id=event_id)
 

@@ -2,13 +2,6 @@
 -- {table} is an append output and {event_id} its column, both already quoted.
 
 -- name: committed_rows
--- Casts the column, so that the text at hand finds an ID of any type.
-SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset"
-FROM {table}
-WHERE {event_id}::text = %(event_id)s;
-
--- name: committed_rows_by_text
--- Does not cast the column, so that an index on it can be used.
 SELECT kafka_topic AS topic, kafka_partition AS partition, kafka_offset AS "offset"
 FROM {table}
 WHERE {event_id} = %(event_id)s;
