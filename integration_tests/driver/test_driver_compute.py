@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,11 @@ from typing import Any
 import pytest
 
 from integration_tests.harness.driver_world import DriverWorld
-from integration_tests.harness.readings import Sent
+from integration_tests.harness.readings import NOON, Sent, sent
 from integration_tests.harness.replayed import replay
+from tallyweir.services.notebook.jupyter import notebook_environment
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
+from tallyweir.services.process.endpoints import Endpoints
 from tallyweir.sinks.postgres.audit import explain, narrate, read_samples
 from tallyweir.sinks.postgres.server.connection import connect
 
@@ -135,3 +139,131 @@ def _assert_hidden(world: DriverWorld) -> None:
     assert {"email", "domain"} <= set(shown["compute"].redacted)
     totals = [dict(row.fields)["total"] for row in shown["compute"].rows]
     assert sorted(totals) == ["0.00", "39.98", "39.98", "39.98", "599.70"]
+
+
+_PYTHON = """
+from datetime import timedelta
+from pyspark.sql import functions as F
+from tallyweir import (
+    Append, Join, JoinSide, Pipeline, Source, ValueState, Within, stateful,
+)
+
+
+def transform(events):
+    return events.withColumn("doubled", F.col("each") * 2)
+
+
+@stateful(
+    table="totals",
+    key=["kind"],
+    columns={{"total": "bigint"}},
+    state={{"total": ValueState(0)}},
+)
+def totals(key, events, state, timers, watermark):
+    for number in events["each"].to_pylist():
+        state["total"].value += number
+        yield {{"total": state["total"].value}}
+
+
+pipeline = Pipeline(
+    name="readings",
+    source=Source(
+        topic="{topic}",
+        schema="reading.v1.avsc",
+        event_id="event_id",
+        event_time="at",
+        watermark_delay=timedelta(hours=1),
+    ),
+    compute={{
+        "each": "amount div divisor",
+        "kind": "concat(sensor, '-', lower(grade))",
+        "shape": "named_struct('each', each, 'of', array(amount, divisor))",
+    }},
+    transform=transform,
+    outputs=(
+        Append(table="readings", columns=("event_id", "doubled", "shape")),
+        totals,
+        Join(
+            table="pairs",
+            on=("kind",),
+            left=JoinSide(where="each > 10", select={{"more": "each"}}),
+            right=JoinSide(where="each <= 10", select={{"less": "each"}}),
+            within=Within(before=timedelta(hours=1), after=timedelta(hours=1)),
+        ),
+    ),
+)
+"""
+_STAGES = """
+import json, sys
+from tallyweir import open_slice
+with open_slice(sys.argv[1]).stages() as stages:
+    columns = stages.spark_frame("compute").columns
+    rows = stages.validated()[["event_id", "each", "kind", "outcome", "detail"]]
+    summary = stages.compare_with_committed().summary.to_dict("index")
+    shown = json.loads(rows.to_json(orient="values"))
+    print(json.dumps([columns, shown, summary]))
+"""
+
+
+def test_functions_joins_transforms_runs_and_notebooks_see_computed_columns(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """An event without one reaches none of them."""
+    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world.pipeline_file = tmp_path / "readings.py"
+    world.write_pipeline(_PYTHON)
+    amounts = {"a": (7, 2), "b": (50, 1), "c": (9, 0)}
+    world.topic.send(
+        [
+            sent(world.contract, event_id=name, amount=amount, divisor=divisor)
+            for name, (amount, divisor) in amounts.items()
+        ]
+    )
+    world.run_to_the_end()
+    line = {"event_id": "d", "at": NOON.isoformat(), "sensor": "s1", "amount": 5}
+    file = tmp_path / "more.jsonl"
+    file.write_text(json.dumps(line | {"site": None, "grade": "LOW", "divisor": 5}))
+    world.run_batch("more", file)
+
+    assert [
+        ("a", 6, {"each": 3, "of": [7, 2]}),
+        ("b", 100, {"each": 50, "of": [50, 1]}),
+        ("d", 2, {"each": 1, "of": [5, 5]}),
+    ] == world.fetch("SELECT event_id, doubled, shape FROM readings ORDER BY 1")
+    assert ["s1-low"] * 3 == [
+        kind for (kind,) in world.fetch("SELECT kind FROM totals")
+    ]
+    assert 54 == world.value("SELECT max(total) FROM totals")
+    assert [(50, 1), (50, 3)] == world.fetch(
+        "SELECT more, less FROM pairs ORDER BY less"
+    )
+    world.assert_verified()
+
+    endpoints = Endpoints(kafka_bootstrap=kafka_bootstrap, home_dsn=empty_dsn)
+    environment = notebook_environment(endpoints)
+    capture = ["-m", "tallyweir.spark_jobs.notebook", str(world.pipeline_file)]
+    _run([*capture, "--records=100", f"--output={tmp_path / 'slice'}"], environment)
+    said = _run(["-c", _STAGES, str(tmp_path / "slice")], environment)
+    columns, rows, summary = json.loads(said.splitlines()[-1])
+    assert ["each", "kind", "shape"] == [
+        name for name in columns if name in ("each", "kind", "shape", "doubled")
+    ]
+    assert [["a", 3, "s1-low", "alive", None], ["b", 50, "s1-low", "alive", None]] == (
+        rows[:2]
+    )
+    assert rows[2][:3] == ["c", None, "s1-low"]
+    assert "The computed column each, amount div divisor, has no value" in rows[2][4]
+    assert 2 == summary["readings"]["equal"], summary
+    assert 0 == summary["readings"]["different"], summary
+
+
+def _run(arguments: list[str], environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
