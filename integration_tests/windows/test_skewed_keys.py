@@ -14,7 +14,6 @@ from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import Sent, sent
 from integration_tests.harness.window_model import Event, Rules
 from integration_tests.harness.window_world import Arrival, WindowWorld
-from tallyweir.services.dev.bench.world.resource_readings import sum_shuffled_bytes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -76,13 +75,23 @@ def test_no_event_is_moved_by_a_key(
     ]
     assert moved == []
     assert any("BroadcastHashJoin" in plan for plan in plans)
-    assert sum_shuffled_bytes(lines) == 0
+    assert _shuffled_bytes(lines) == 0
     hot = "SELECT sum(events) FROM {} WHERE {} = '{}'"
     for table, column, key in (
         ("by_place", "place", "roof"),
         ("visits", "site", "hot"),
     ):
         assert world.value(hot.format(table, column, key)) == _COUNT * 0.9
+
+
+def _shuffled_bytes(lines: list[str]) -> int:
+    """Add up the bytes that tasks wrote for other tasks, by Spark's event log."""
+    ended = [json.loads(line) for line in lines if "SparkListenerTaskEnd" in line]
+    assert ended
+    return sum(
+        one["Task Metrics"]["Shuffle Write Metrics"]["Shuffle Bytes Written"]
+        for one in ended
+    )
 
 
 def _skewed(world: DriverWorld) -> list[Sent]:

@@ -1,10 +1,9 @@
-"""Measures the seen-ID catalog: seconds, bytes, and look-ups."""
+"""Measures the seen-ID catalog: seconds and bytes."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from tallyweir.sinks.seen_ids.claim import Candidates, ClaimAnswer
 from tallyweir.spark_jobs.dedup_bench.ids_driver import IdsDriver, PlannedBatch
 
 _KIBI = 1024
-_BLOCK = 512
 #: A process is idle if it uses less processor time than ``_QUIET_S`` in ``_LOOK_S``.
 _QUIET_S, _LOOK_S = 0.02, 0.5
 #: A process that waits for the disk is quiet as well, so it must be quiet several times
@@ -28,19 +26,13 @@ class AskedBatch:
     """The claims of a batch, and how long they took.
 
     Attributes:
-        filing: Seconds until the holder had fetched and filed the batch before it.
-        probing: Seconds until the holder had answered all questions.
-        probing_processor: Processor time of the answering thread in ``probing``.
+        probing: Seconds until the holder had answered all questions, once it had
+            fetched and filed the batch before.
         claims: The answers.
-        searches: How many IDs were ``asked`` for, ``looked_up`` because some filter had
-            not ruled them out, and ``met`` in the catalog.
     """
 
-    filing: float
     probing: float
-    probing_processor: float
     claims: Sequence[ClaimAnswer]
-    searches: Mapping[str, int]
 
     @property
     def survivors(self) -> int:
@@ -49,19 +41,12 @@ class AskedBatch:
 
 def ask_all(driver: IdsDriver, batch: PlannedBatch) -> AskedBatch:
     """Let every task of a batch ask, one after the other."""
-    began = time.perf_counter()
     number = driver.begin(batch)
     # The first question waits for the catalog; an empty question does only that.
     driver.holder.ask(number, _nothing_of(batch))
-    worked, filed = time.thread_time(), time.perf_counter()
+    filed = time.perf_counter()
     claims = [driver.holder.ask(number, one.candidates) for one in batch.questions]
-    return AskedBatch(
-        filing=filed - began,
-        probing=time.perf_counter() - filed,
-        probing_processor=time.thread_time() - worked,
-        claims=claims,
-        searches=driver.holder.searches(),
-    )
+    return AskedBatch(probing=time.perf_counter() - filed, claims=claims)
 
 
 def settle(driver: IdsDriver, batch: PlannedBatch) -> None:
@@ -99,30 +84,3 @@ def memory_bytes() -> int:
     status = Path("/proc/self/status").read_text()
     (line,) = (one for one in status.splitlines() if one.startswith("RssAnon:"))
     return int(line.split()[1]) * _KIBI
-
-
-def disk_bytes(directory: Path) -> int:
-    """Return the disk space of the files in a directory that this process uses.
-
-    Files without a name are found among the mappings of the process.
-    """
-    sizes: dict[int, int] = {}
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        _, _, _, _, inode, *path = line.split(maxsplit=5)
-        if path and path[0].startswith(f"{directory}/"):
-            sizes[int(inode)] = _mapped_room(line.split(maxsplit=1)[0])
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            stat = (Path(folder) / name).stat()
-            sizes[stat.st_ino] = stat.st_blocks * _BLOCK
-    return sum(sizes.values())
-
-
-def _mapped_room(span: str) -> int:
-    stat = Path("/proc/self/map_files") / span
-    try:
-        return stat.stat().st_blocks * _BLOCK
-    except OSError:
-        # Reading map_files takes the right to inspect every process.
-        begin, end = (int(address, 16) for address in span.split("-"))
-        return end - begin

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -328,11 +327,6 @@ def _all_new(question: Question) -> ClaimAnswer:
         classes=np.full(len(candidates), RowClass.SURVIVOR, dtype=np.uint8),
         buckets=candidates.bucket,
     )
-
-
-def copy_directory(settings: DriverSettings) -> Path:
-    """Return the directory of the copy of the catalog."""
-    return settings.state_directory / "seen_ids" / PIPELINE / "claim"
 
 
 def _local_conf() -> SparkConf:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -244,11 +244,7 @@ def soak(
 def _measure(
     command: str, plot: Path | None, *, as_json: bool, **options: object
 ) -> None:
-    """Run a study; draw, print and judge its figures.
-
-    A study is a module with ``measure``, which returns its figures, and if people
-    should read them as tables, ``tables``.
-    """
+    """Run a study, whose ``measure`` returns its figures; draw and print them."""
     study = importlib.import_module(f"tallyweir.services.dev.bench.{_STUDIES[command]}")
     figures: dict[str, Any] = study.measure(**options, say=note)
     if plot is not None:
@@ -258,17 +254,37 @@ def _measure(
         note(f"wrote {plot}")
     if as_json:
         say_json(figures)
-    elif hasattr(study, "tables"):
-        for columns, rows in study.tables(figures):
-            say_table(columns, rows)
-            say("")
     else:
         for name, figure in figures.items():
-            say(f"{name}: {figure}")
-    _end(figures)
-
-
-def _end(figures: Mapping[str, object]) -> None:
-    """Exit with an error if some part of the run has no figure."""
+            _say_figure(name, figure)
     if figures.get("failed"):
         raise typer.Exit(FatalError.exit_code)
+
+
+def _say_figure(name: str, figure: object) -> None:
+    """Print a figure: a list of points as a table, all else by the path to it."""
+    if name == "over_time":
+        say(f"{name}: --json and --plot have it")
+    elif isinstance(figure, Mapping):
+        for part, one in figure.items():
+            _say_figure(f"{name}.{part}", one)
+    elif isinstance(figure, list) and figure and isinstance(figure[0], Mapping):
+        rows = [dict(_flat(point)) for point in figure]
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        say(f"{name}:")
+        say_table(columns, [[row.get(one, "") for one in columns] for row in rows])
+    else:
+        say(f"{name}: {_told(figure)}")
+
+
+def _flat(point: Mapping[str, object], above: str = "") -> Iterator[tuple[str, str]]:
+    for name, figure in point.items():
+        if isinstance(figure, Mapping):
+            yield from _flat(figure, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", _told(figure)
+
+
+def _told(figure: object) -> str:
+    is_number = isinstance(figure, (int, float)) and not isinstance(figure, bool)
+    return f"{figure:,}" if is_number else str(figure)

@@ -1,4 +1,4 @@
-"""What an event costs: processor time by process, bytes shuffled, bytes of a log.
+"""What an event costs: processor time by process, and bytes of a log.
 
 The benchmark measures a run of a pipeline between its rounds. Processor time is what
 the kernel counts for each process, so it shows where work is done and not how long a
@@ -23,7 +23,6 @@ from tallyweir.services.dev.bench.world.bench_world import (
     dsns_of,
     incomplete_run,
     produce_rounds,
-    run_timeout_s,
 )
 from tallyweir.services.dev.bench.world.driver_run import (
     Rates,
@@ -37,12 +36,10 @@ from tallyweir.services.dev.bench.world.driver_run import (
 from tallyweir.services.dev.bench.world.resource_readings import (
     SERVERS,
     Phases,
-    keep_event_log,
     phases_between,
     processes_of,
     read_log_bytes,
     read_phases,
-    read_shuffled_bytes,
 )
 from tallyweir.services.local.embedded.embedded_server import free_port
 from tallyweir.services.process.driver_process import DriverProcess
@@ -63,7 +60,6 @@ class Spent:
         cpu_seconds: Processor time by part: broker, JVM, Python of the tasks, Python of
             the driver, Postgres.
         log_bytes: Bytes in Postgres' write-ahead log.
-        shuffled_bytes: Bytes that Spark's tasks wrote for each other.
         phases: Phases of the batches, by the driver.
         at: The moment, in seconds of a monotonic clock.
     """
@@ -71,7 +67,6 @@ class Spent:
     events: int
     cpu_seconds: Mapping[str, float]
     log_bytes: int
-    shuffled_bytes: int
     phases: Phases
     at: float
 
@@ -123,7 +118,6 @@ def measure_run(rounds: Rounds, pipeline: BenchPipeline) -> CostedRun:
         **pipeline.settings,
         PORT_VARIABLE: str(port),
         "TALLYWEIR_BATCH_OFFSETS_MAX": str(max(1, events // _BATCHES_PER_ROUND)),
-        **keep_event_log(pipeline),
     }
     with running_driver(endpoints, replace(pipeline, settings=settings)) as driver:
         spent = [
@@ -161,9 +155,6 @@ def cost_between(before: Spent, after: Spent) -> dict[str, object]:
         },
         "share_of_cores": round(sum(used.values()) / capacity, 2),
         "log_bytes_per_event": round((after.log_bytes - before.log_bytes) / events),
-        "shuffled_bytes_per_event": round(
-            (after.shuffled_bytes - before.shuffled_bytes) / events, 1
-        ),
         **phases_between(before.phases, after.phases),
     }
 
@@ -176,18 +167,11 @@ def _spend_until(
     *,
     events: int,
 ) -> Spent:
-    batches = await_events(
-        driver,
-        endpoints.home_dsn,
-        pipeline,
-        events=events,
-        timeout_s=run_timeout_s(events),
-    )
+    batches = await_events(driver, endpoints.home_dsn, pipeline, events=events)
     return Spent(
         events=sum(batch.read for batch in batches),
         cpu_seconds=_cpu_seconds(psutil.Process(driver.pid), pipeline),
         log_bytes=sum(map(read_log_bytes, dsns_of(endpoints, pipeline))),
-        shuffled_bytes=read_shuffled_bytes(pipeline),
         phases=read_phases(port),
         at=time.monotonic(),
     )

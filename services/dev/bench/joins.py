@@ -22,7 +22,7 @@ from tallyweir.services.dev.bench.world.bench_world import (
     produce_rounds,
 )
 from tallyweir.services.dev.bench.world.driver_run import (
-    measure_driver,
+    run_driver,
     warm_up,
     wrong_result,
 )
@@ -55,7 +55,7 @@ def measure(*, events: int, seed: int, say: Callable[[str], None]) -> dict[str, 
         # An event's ID decides its topic, so each topic has about half of the events.
         warm_up(endpoints, events=events // 2, say=say, topic=LEFT_TOPIC)
         say("running tallyweir")
-        ours = measure_driver(rounds, JOINS)
+        ours = run_driver(rounds, JOINS)
         rates = measure_beside_spark(
             rounds,
             _PEER_TABLE,

@@ -39,7 +39,6 @@ from tallyweir.services.produce.producer import Delivery, EventProducer
 from tallyweir.sinks.postgres.server.connection import connect
 
 _WARM_UP_EVENTS = 300_000
-_WARM_UP_TIMEOUT_S = 180.0
 #: Seconds at the start of the load that are not counted: the JVM compiles what small
 #: batches need.
 _SETTLING_S = 30.0
@@ -95,13 +94,7 @@ def measure(
         )
         with running_driver(endpoints, PAGE_VIEWS) as driver:
             say("warming up")
-            await_events(
-                driver,
-                endpoints.home_dsn,
-                PAGE_VIEWS,
-                events=_WARM_UP_EVENTS,
-                timeout_s=_WARM_UP_TIMEOUT_S,
-            )
+            await_events(driver, endpoints.home_dsn, PAGE_VIEWS, events=_WARM_UP_EVENTS)
             say(f"sending {rate:,} events/s for {seconds} s")
             load = _run_load(endpoints, rate=rate, seconds=seconds, seed=seed + 1)
         check_verified(endpoints.home_dsn, PAGE_VIEWS)

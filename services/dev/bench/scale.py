@@ -13,10 +13,9 @@ decides how many groups are open at a time. The base of that axis is the windows
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from tallyweir.services.dev.bench.cost import measure_run
 from tallyweir.services.dev.bench.windows import check_counts, read_state
@@ -142,42 +141,6 @@ def measure(*, events: int, seed: int, say: Callable[[str], None]) -> dict[str, 
         "duplicates": DUPLICATES,
         "seed": seed,
     }
-
-
-def tables(
-    figures: Mapping[str, Any],
-) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
-    """Return the table to print: a row for each point."""
-    points = [
-        (
-            axis.replace("_", " "),
-            f"{one['value']:,}",
-            f"{one['cold_events_per_second']:,}",
-            f"{one['events_per_second']:,}",
-            f"{sum(one['cpu_seconds_per_million'].values()):.2f}",
-            one["log_bytes_per_event"],
-            one["shuffled_bytes_per_event"],
-            *(one["seconds_per_batch"][phase] for phase in ("stage", "publish")),
-        )
-        for axis, values in figures["axes"].items()
-        for one in values
-    ]
-    return [
-        (
-            (
-                "axis",
-                "value",
-                "cold events/s",
-                "warm events/s",
-                "CPU us/event",
-                "log bytes/event",
-                "shuffled bytes/event",
-                "stage s/batch",
-                "publish s/batch",
-            ),
-            points,
-        ),
-    ]
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from tallyweir.services.dev.bench.world.bench_world import (
     produce_rounds,
 )
 from tallyweir.services.dev.bench.world.driver_run import (
-    measure_driver,
+    run_driver,
     warm_up,
     wrong_result,
 )
@@ -57,7 +57,7 @@ def measure(*, events: int, seed: int, say: Callable[[str], None]) -> dict[str, 
         warm_up(endpoints, events=rounds.total, say=say)
         say("running tallyweir")
         states: list[StateSize] = []
-        ours = measure_driver(
+        ours = run_driver(
             rounds,
             WINDOWS,
             looks=_ROUNDS * _LOOKS_PER_ROUND,

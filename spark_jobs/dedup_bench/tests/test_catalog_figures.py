@@ -1,4 +1,4 @@
-"""What is counted and weighed of a catalog is what is there."""
+"""What is asked and weighed of a catalog is what is there."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from tallyweir.sinks.protocol.ports import BatchPlan
 from tallyweir.sinks.seen_ids.claim_holder import ClaimHolder, RoundTerms
 from tallyweir.sinks.seen_ids.run import Run
 from tallyweir.sinks.seen_ids.segment import Columns, SegmentView, write_merged
-from tallyweir.spark_jobs.dedup_bench.catalog_figures import (
-    ask_all,
-    disk_bytes,
-)
+from tallyweir.spark_jobs.dedup_bench.catalog_figures import ask_all
 from tallyweir.spark_jobs.dedup_bench.ids_driver import (
     TASKS,
     IdsDriver,
@@ -27,7 +24,6 @@ from tallyweir.spark_jobs.dedup_bench.ids_driver import (
 )
 
 _KNOWN = 10_000
-_BYTES_PER_ID = 32
 _TAKES_MEMORY = """
 import numpy as np
 from tallyweir.spark_jobs.dedup_bench.catalog_figures import memory_bytes
@@ -63,8 +59,8 @@ def _known(directory: Path) -> Columns:
     return write_merged(directory, [Columns.of_run(run)], 0)
 
 
-def test_every_id_that_is_there_is_looked_up_and_few_others(tmp_path: Path) -> None:
-    """An event counts as often as it is looked up, and this one is in two places."""
+def test_events_survive_unless_they_are_there(tmp_path: Path) -> None:
+    """An event may be in two places."""
     known = _known(tmp_path)
     view = SegmentView(parts=(known, known), live_from_bucket=0)
     batch = _batch(range(_KNOWN - 1_000, _KNOWN + 9_000))
@@ -72,19 +68,6 @@ def test_every_id_that_is_there_is_looked_up_and_few_others(tmp_path: Path) -> N
         asked = ask_all(cast(IdsDriver, _HolderAlone(holder)), batch)
 
     assert 9_000 == asked.survivors
-    assert (10_000, 2 * 1_000) == (asked.searches["asked"], asked.searches["met"])
-    assert 2 * 1_000 <= asked.searches["looked_up"] < 2 * 1_010
-
-
-def test_files_without_a_name_are_weighed_as_others_are(tmp_path: Path) -> None:
-    """A copy's segment is a mapping of a file that was removed."""
-    assert 0 == disk_bytes(tmp_path)
-    known = _known(tmp_path)
-    mapped = disk_bytes(tmp_path)
-    assert _KNOWN * _BYTES_PER_ID <= mapped < _KNOWN * _BYTES_PER_ID + 8_192
-    (tmp_path / "named").write_bytes(bytes(100_000))
-    assert mapped + 100_000 <= disk_bytes(tmp_path)
-    assert len(known) == _KNOWN
 
 
 def test_memory_grows_by_what_is_taken() -> None:

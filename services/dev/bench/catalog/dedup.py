@@ -9,7 +9,6 @@ Published batches grow the catalog from one size to the next. At each size the b
 * starts a driver twice, and lets a first task ask it;
 * asks for the IDs of batches and discards the answers, so that it measures a probe at
   exactly that size;
-* counts, without timing it, how many IDs pass the Bloom filters;
 * publishes batches one after the other, which gives the cost of an append.
 """
 
@@ -17,7 +16,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
@@ -53,6 +52,9 @@ IDS_PIPELINE = "bench-dedup"
 BATCH = 500_000
 #: The share of events that repeat an earlier one.
 REPEATS = 0.1
+#: New events of a batch.
+NEW = BATCH - int(BATCH * REPEATS)
+_ASKED, _APPENDED = 5, 4
 #: Sizes of a catalog: the smallest holds a batch, and the events of the largest fall
 #: into one horizon.
 IDS_MIN, IDS_MAX = BATCH, 100_000_000
@@ -80,11 +82,6 @@ def batch_numbers(
     return rng.permutation(numbers)
 
 
-def new_in(batch: int = BATCH) -> int:
-    """Return how many events of a batch are new."""
-    return batch - int(batch * REPEATS)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeBatches:
     """The batches by which one size of the catalog is measured.
@@ -94,35 +91,29 @@ class SizeBatches:
         asked: Batches that are asked for, and never published.
         recent: A batch that is asked for, with repeats of the newest events only.
         appended: Batches that are published one after the other.
-        new: A batch whose events are all new.
     """
 
     size: int
     asked: Sequence[I64Array]
     recent: I64Array
     appended: Sequence[I64Array]
-    new: I64Array
 
     @property
     def size_after(self) -> int:
         """IDs in the catalog after ``appended`` is published."""
-        return self.size + len(self.appended) * new_in(len(self.appended[0]))
+        return self.size + len(self.appended) * NEW
 
 
-def draw_batches(
-    size: int, *, seed: int, asked: int = 5, appended: int = 4
-) -> SizeBatches:
+def draw_batches(size: int, *, seed: int) -> SizeBatches:
     """Draw the batches of one size; the same seed draws the same batches."""
     rng = np.random.default_rng([seed, size])
-    step = new_in()
     return SizeBatches(
         size=size,
-        asked=[batch_numbers(size, rng=rng) for _ in range(asked)],
+        asked=[batch_numbers(size, rng=rng) for _ in range(_ASKED)],
         recent=batch_numbers(size, rng=rng, recent=True),
         appended=[
-            batch_numbers(size + number * step, rng=rng) for number in range(appended)
+            batch_numbers(size + number * NEW, rng=rng) for number in range(_APPENDED)
         ],
-        new=np.arange(size, size + BATCH, dtype=np.int64),
     )
 
 
@@ -201,7 +192,7 @@ def measure(*, sizes: Sequence[int], seed: int, say: Callable[[str], None]) -> F
         filled = 0
         for size in sizes:
             batches = draw_batches(size, seed=seed)
-            points.append(_measure_ours(program, batches, filled=filled))
+            points.append(_measure_size(program, batches, filled=filled))
             filled = batches.size_after
     return {
         "points": points,
@@ -213,134 +204,54 @@ def measure(*, sizes: Sequence[int], seed: int, say: Callable[[str], None]) -> F
     }
 
 
-def _measure_ours(program: IdsProgram, batches: SizeBatches, *, filled: int) -> Figures:
-    program.fill(filled, batches.size, batch=BATCH)
+def _measure_size(program: IdsProgram, batches: SizeBatches, *, filled: int) -> Figures:
+    dsn, size = program.endpoints.home_dsn, batches.size
+    program.fill(filled, size, batch=BATCH)
     # Merge runs into chunks, as the resolver does while a driver works.
     with redirect_stdout(sys.stderr):
-        merged = merge_catalogs(program.endpoints.home_dsn)
+        merged = merge_catalogs(dsn)
     assert not merged.failures, "nobody else merges here"
-    settle_catalog(program.endpoints.home_dsn)
-    stored = read_catalog_bytes(program.endpoints.home_dsn, IDS_PIPELINE)
+    settle_catalog(dsn)
+    stored = read_catalog_bytes(dsn, IDS_PIPELINE)
     save = partial(save_batches, directory=program.folder)
-    asked = save(batches.asked, name="asked")
-    started = {}
-    for repeats, file in (
-        ("recent", *save([batches.recent], name="recent")),
-        ("of_all_ages", asked[0]),
-    ):
-        program.say(f"starting on {batches.size:,} IDs, repeats {repeats}")
-        started[repeats] = program.run(do="start", ask=file)
-        _check_new(started[repeats]["survivors"], batches.size)
-    program.say(f"measuring {batches.size:,} IDs")
-    log_before = read_log_bytes(program.endpoints.home_dsn)
-    (new,) = save([batches.new], name="new")
-    appended = save(batches.appended, name="appended")
-    measured = program.run(do="measure", ask=asked, ask_new=new, append=appended)
-    log_bytes = read_log_bytes(program.endpoints.home_dsn) - log_before
-    for survivors in (
-        *measured.pop("probe_survivors"),
-        *measured.pop("append_survivors"),
-    ):
-        _check_new(survivors, batches.size)
-    ours = {
-        **measured,
-        "postgres_bytes_per_id": stored / batches.size,
-        "memory_bytes_per_id": measured["memory_bytes"] / batches.size,
-        "disk_bytes_per_id": measured["disk_bytes"] / batches.size,
-        "log_bytes_per_event": log_bytes / (len(appended) * BATCH),
-        "first_answer_seconds": {
-            name: one["claimed_seconds"] + one["catalog_opened_seconds"]
-            for name, one in started.items()
-        },
-        "catalog_opened_seconds": {
-            name: one["catalog_opened_seconds"] for name, one in started.items()
-        },
-        "probe_at_start_us": started["of_all_ages"]["probe_us"],
-    }
-    program.say(
-        f"tallyweir, {batches.size:,} IDs: probe {ours['probe_us']:.2f}, "
-        f"append {ours['append_us']:.2f} us per event"
+    asked, appended = (
+        save(batches.asked, name="asked"),
+        save(batches.appended, name="a"),
     )
-    return {"ids": batches.size, "tallyweir": ours}
+    program.say(f"starting on {size:,} IDs")
+    started = {
+        "recent": program.run(do="start", ask=save([batches.recent], name="recent")[0]),
+        "of_all_ages": program.run(do="start", ask=asked[0]),
+    }
+    program.say(f"measuring {size:,} IDs")
+    log_before = read_log_bytes(dsn)
+    measured = program.run(do="measure", ask=asked, append=appended)
+    log_bytes = read_log_bytes(dsn) - log_before
+    for one in (*started.values(), measured):
+        _check_new(one["survivors"], size)
+    point = {
+        "ids": size,
+        "probe_us": round(measured["probe_seconds"] / BATCH * 1e6, 3),
+        "append_us": round(measured["append_seconds"] / BATCH * 1e6, 3),
+        "postgres_bytes_per_id": round(stored / size, 1),
+        "memory_bytes_per_id": round(measured["memory_bytes"] / size, 1),
+        "log_bytes_per_event": round(log_bytes / (len(appended) * BATCH), 1),
+        "first_answer_seconds": {
+            name: round(one["seconds"], 2) for name, one in started.items()
+        },
+    }
+    program.say(f"tallyweir: {point}")
+    return point
 
 
-def _check_new(survivors: int, size: int) -> None:
-    if survivors != new_in():
+def _check_new(survivors: Sequence[int], size: int) -> None:
+    if any(number != NEW for number in survivors):
         raise wrong_result(
-            f"With {size} IDs in the catalog {survivors} events of a batch survived "
-            f"instead of {new_in()}."
+            f"With {size} IDs in the catalog {survivors} events of batches survived "
+            f"instead of {NEW} each."
         )
 
 
 def growth(points: Sequence[Figures]) -> Figures:
     """Return the growth of each cost from the smallest size to the largest."""
-    first, last = points[0], points[-1]
-    ours = {
-        name: round(last["tallyweir"][name] / first["tallyweir"][name], 2)
-        for name in FLAT
-    }
-    return {"tallyweir": ours}
-
-
-def tables(
-    figures: Mapping[str, Any],
-) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
-    """Return tables to print: cost, space and filters by size."""
-    points = figures["points"]
-    ours = [(f"{point['ids']:,}", point["tallyweir"]) for point in points]
-    return [
-        (_COST_COLUMNS, [_cost_row(point) for point in points]),
-        (
-            ("IDs", "B/ID Postgres", "B/ID memory", "B/ID disk", "log B/event"),
-            [
-                (
-                    ids,
-                    *(
-                        f"{one[name]:.1f}"
-                        for name in (
-                            "postgres_bytes_per_id",
-                            "memory_bytes_per_id",
-                            "disk_bytes_per_id",
-                            "log_bytes_per_event",
-                        )
-                    ),
-                )
-                for ids, one in ours
-            ],
-        ),
-        (
-            ("IDs", "looked up", "false positives", "configured"),
-            [
-                (
-                    ids,
-                    *(
-                        f"{one[name]:.3%}"
-                        for name in (
-                            "looked_up_share",
-                            "false_positive_rate",
-                            "false_positive_rate_configured",
-                        )
-                    ),
-                )
-                for ids, one in ours
-            ],
-        ),
-    ]
-
-
-_COST_COLUMNS = (
-    "IDs",
-    "probe us",
-    "append us",
-    "first answer s",
-)
-
-
-def _cost_row(point: Mapping[str, Any]) -> Sequence[str]:
-    ours = point["tallyweir"]
-    return (
-        f"{point['ids']:,}",
-        f"{ours['probe_us']:.3f}",
-        f"{ours['append_us']:.2f}",
-        f"{max(ours['first_answer_seconds'].values()):.2f}",
-    )
+    return {name: round(points[-1][name] / points[0][name], 2) for name in FLAT}

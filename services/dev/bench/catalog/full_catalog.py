@@ -25,16 +25,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
-
-import psutil
 
 from tallyweir.services.dev.bench.catalog.dedup import BATCH, IDS_PIPELINE, IdsProgram
 from tallyweir.services.dev.bench.catalog.lent_ids import (
     count_lent,
     lend,
     merge_all,
-    read_buckets,
     take_back,
 )
 from tallyweir.services.dev.bench.world.bench_world import (
@@ -49,25 +45,19 @@ from tallyweir.services.dev.bench.world.bench_world import (
     drop_table,
     free_bytes,
     produce_rounds,
-    run_timeout_s,
     settle_catalog,
     varied,
 )
 from tallyweir.services.dev.bench.world.driver_run import (
     Rates,
-    await_claim,
-    await_events,
+    await_start,
     check_rows,
     check_verified,
     rates_of,
+    run_driver,
     running_driver,
     warm_up,
     wrong_result,
-)
-from tallyweir.services.dev.bench.world.resource_readings import (
-    Resident,
-    memory_of,
-    read_catalog_bytes,
 )
 from tallyweir.services.kafka.topics import ensure_topic
 from tallyweir.services.local.datasets.page_views import FIRST_VIEW_MICROS
@@ -87,7 +77,6 @@ _HORIZON: Mapping[str, object] = {"deduplicate": {"horizon": "7 days"}}
 BUCKET_SECONDS = 7 * 86_400 // BUCKETS_PER_HORIZON
 _FILL_BATCHES = 200
 _FILL_BATCH_MIN = 10_000
-_START_TIMEOUT_S = 600.0
 
 #: An ID in Postgres, twice while it is lent; in the driver's copy during a merge; and
 #: in the merge of a bucket.
@@ -106,29 +95,11 @@ class Run:
 
     rates: Rates
     first_batch_seconds: float
-    memory: Mapping[str, Resident]
 
     def figures(self) -> dict[str, float]:
         """Return all figures, rounded."""
-        return {
-            "events_per_second": round(self.rates.warm),
-            "cold_events_per_second": round(self.rates.cold),
-            "first_batch_seconds": round(self.first_batch_seconds, 1),
-            "driver_bytes": self.memory["driver"].own,
-            "driver_file_bytes": self.memory["driver"].files,
-            "jvm_bytes": self.memory["jvm"].own,
-            "python_bytes": self.memory["python"].own,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """A run with each catalog, one right after the other."""
-
-    empty: Run
-    full: Run
-    #: Size of the full catalog in Postgres, per ID.
-    bytes_per_id: float
+        first = round(self.first_batch_seconds, 1)
+        return {**self.rates.figures(), "first_batch_seconds": first}
 
 
 def measure(
@@ -154,24 +125,19 @@ def measure(
         say("making the pipelines known")
         ensure_topic(endpoints.kafka_bootstrap, TOPIC, partitions=PARTITIONS)
         for number in range(1, _TURNS + 1):
-            full = _full_pipeline(number)
-            with running_driver(endpoints, full) as driver:
-                await_claim(
-                    driver, endpoints.home_dsn, full, timeout_s=_START_TIMEOUT_S
-                )
+            with running_driver(endpoints, _full_pipeline(number)) as driver:
+                await_start(driver)
         rounds = produce_rounds(
             endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
         )
         warm_up(endpoints, events=total, say=say)
-        began = time.monotonic()
-        catalog = _fill(endpoints, ids, say)
-        filled = time.monotonic() - began
-        measured = _Measured(rounds=rounds, ids=ids, say=say)
-        turns = [measured.take_turn(number) for number in range(1, _TURNS + 1)]
+        _fill(endpoints, ids, say)
+        turns = [
+            _take_turn(rounds, ids, number, say) for number in range(1, _TURNS + 1)
+        ]
     return {
         "ids": ids,
         **figures_of(turns),
-        "catalog": {**catalog, "fill_seconds": round(filled)},
         "verified": True,
         "events": total,
         "duplicates": DUPLICATES,
@@ -179,97 +145,77 @@ def measure(
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Measured:
-    """Runs the pipeline over the rounds, in turns."""
+def _take_turn(
+    rounds: Rounds, ids: int, number: int, say: Callable[[str], None]
+) -> tuple[Run, Run]:
+    """Run once with an empty catalog, and once with a full one."""
+    dsn = rounds.endpoints.home_dsn
+    empty = varied(PAGE_VIEWS, f"empty_catalog_{number}", keys=_HORIZON)
+    full = _full_pipeline(number)
+    say(f"running with an empty catalog, {number} of {_TURNS}")
+    without = _run(rounds, ids, empty)
+    say(f"{without.rates}")
+    check_verified(dsn, empty)
+    drop_table(dsn, empty.table)
 
-    rounds: Rounds
-    ids: int
-    say: Callable[[str], None]
+    say(f"lending {ids:,} IDs")
+    lend(dsn, lender=IDS_PIPELINE, borrower=full.name)
+    _check_lent(dsn, full, ids)
+    settle_catalog(dsn)
+    say(f"running with {ids:,} IDs")
+    within = _run(rounds, ids, full)
+    say(f"{within.rates}")
+    _check_lent(dsn, full, ids)
+    take_back(dsn, full.name)
+    check_verified(dsn, full)
+    drop_table(dsn, full.table)
+    settle_catalog(dsn)
+    return without, within
 
-    def take_turn(self, number: int) -> Turn:
-        """Run once with an empty catalog, and once with a full one."""
-        dsn = self.rounds.endpoints.home_dsn
-        empty = varied(PAGE_VIEWS, f"empty_catalog_{number}", keys=_HORIZON)
-        full = _full_pipeline(number)
-        self.say(f"running with an empty catalog, {number} of {_TURNS}")
-        without = self._run(empty)
-        check_verified(dsn, empty)
-        drop_table(dsn, empty.table)
 
-        self.say(f"lending {self.ids:,} IDs")
-        lend(dsn, lender=IDS_PIPELINE, borrower=full.name)
-        _check_lent(dsn, full, self.ids)
-        room = read_catalog_bytes(dsn, full.name)
-        settle_catalog(dsn)
-        self.say(f"running with {self.ids:,} IDs")
-        within = self._run(full)
-        _check_lent(dsn, full, self.ids)
-        take_back(dsn, full.name)
-        check_verified(dsn, full)
-        drop_table(dsn, full.table)
-        settle_catalog(dsn)
-        return Turn(empty=without, full=within, bytes_per_id=round(room / self.ids, 1))
-
-    def _run(self, pipeline: BenchPipeline) -> Run:
-        _touch_memory(self.ids * _COPY_BYTES_PER_ID)
-        endpoints, total = self.rounds.endpoints, self.rounds.total
-        began = time.time()
-        with running_driver(endpoints, pipeline) as driver:
-            batches = await_events(
-                driver,
-                endpoints.home_dsn,
-                pipeline,
-                events=total,
-                timeout_s=run_timeout_s(total),
-            )
-            memory = memory_of(psutil.Process(driver.pid), pipeline)
-        check_rows([endpoints.home_dsn], pipeline.table, rows=self.rounds.distinct)
-        rates = rates_of(batches, self.rounds)
-        self.say(f"{rates}")
-        return Run(
-            rates=rates,
-            first_batch_seconds=batches[0].published_at - began,
-            memory=memory,
-        )
+def _run(rounds: Rounds, ids: int, pipeline: BenchPipeline) -> Run:
+    _touch_memory(ids * _COPY_BYTES_PER_ID)
+    began = time.time()
+    batches = run_driver(rounds, pipeline)
+    dsn = rounds.endpoints.home_dsn
+    check_rows([dsn], pipeline.table, rows=rounds.distinct)
+    return Run(
+        rates=rates_of(batches, rounds),
+        first_batch_seconds=batches[0].published_at - began,
+    )
 
 
 def _full_pipeline(number: int) -> BenchPipeline:
     return varied(PAGE_VIEWS, f"full_catalog_{number}", keys=_HORIZON)
 
 
-def figures_of(turns: Sequence[Turn]) -> dict[str, object]:
-    """Return the figures of each turn, and the medians that the bars apply to."""
-    ratios = [ratios_of(turn.full.rates, turn.empty.rates) for turn in turns]
-    ratio = {name: median(one[name] for one in ratios) for name in ("cold", "warm")}
+def figures_of(turns: Sequence[tuple[Run, Run]]) -> dict[str, object]:
+    """Return the figures of each turn, and the medians that the bars apply to.
+
+    Args:
+        turns: Runs with an empty catalog and with a full one, in turns.
+    """
+    ratios = [
+        {
+            "cold": round(full.rates.cold / empty.rates.cold, 2),
+            "warm": round(full.rates.warm / empty.rates.warm, 2),
+        }
+        for empty, full in turns
+    ]
     return {
-        "ratio": ratio,
+        "ratio": _medians(ratios),
         "bars": {"ratio_min": RATIO_MIN, "first_batch_seconds_max": FIRST_BATCH_S_MAX},
-        "empty": _medians([turn.empty for turn in turns]),
-        "full": _medians([turn.full for turn in turns]),
+        "empty": _medians([empty.figures() for empty, _ in turns]),
+        "full": _medians([full.figures() for _, full in turns]),
         "turns": [
-            {
-                "ratio": of,
-                "empty": turn.empty.figures(),
-                "full": turn.full.figures(),
-                "bytes_per_id": turn.bytes_per_id,
-            }
-            for of, turn in zip(ratios, turns, strict=True)
+            {"ratio": ratio, "empty": empty.figures(), "full": full.figures()}
+            for ratio, (empty, full) in zip(ratios, turns, strict=True)
         ],
     }
 
 
-def _medians(runs: Sequence[Run]) -> dict[str, float]:
-    figures = [one.figures() for one in runs]
+def _medians(figures: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: median(one[name] for one in figures) for name in figures[0]}
-
-
-def ratios_of(full: Rates, empty: Rates) -> dict[str, float]:
-    """Compare two runs, cold and warm."""
-    return {
-        "cold": round(full.cold / empty.cold, 2),
-        "warm": round(full.warm / empty.warm, 2),
-    }
 
 
 def fill_times(ids: int) -> dict[str, int]:
@@ -286,11 +232,6 @@ def fill_times(ids: int) -> dict[str, int]:
     }
 
 
-def fill_batch(ids: int) -> int:
-    """Return the size of the filling batches: so small that most are merged."""
-    return min(BATCH, max(_FILL_BATCH_MIN, ids // _FILL_BATCHES))
-
-
 def _touch_memory(room: int) -> None:
     """Use as much memory as a full catalog needs, so that the run need not wait for it.
 
@@ -304,39 +245,16 @@ def _touch_memory(room: int) -> None:
             file.write(block)
 
 
-def _fill(
-    endpoints: Endpoints, ids: int, say: Callable[[str], None]
-) -> dict[str, object]:
-    """Publish IDs under a pipeline of their own, and merge its buckets.
-
-    Raises:
-        FatalError: ``BENCH_WRONG``: the IDs are not in the buckets intended.
-    """
+def _fill(endpoints: Endpoints, ids: int, say: Callable[[str], None]) -> None:
+    """Publish IDs under a pipeline of their own, and merge its buckets."""
     folder = state_directory() / "bench" / "filler"
     program = IdsProgram(endpoints=endpoints, folder=folder, say=say)
-    program.fill(0, ids, batch=fill_batch(ids), times=fill_times(ids))
+    # Batches so small that most of them are merged.
+    batch = min(BATCH, max(_FILL_BATCH_MIN, ids // _FILL_BATCHES))
+    program.fill(0, ids, batch=batch, times=fill_times(ids))
     say("merging buckets")
-    dsn = endpoints.home_dsn
-    merge_all(dsn, IDS_PIPELINE)
-    settle_catalog(dsn)
-    buckets = read_buckets(dsn, IDS_PIPELINE)
-    check_buckets([one.bucket for one in buckets], ids)
-    return {
-        "buckets": len(buckets),
-        "buckets_merged": sum(one.chunks > 0 for one in buckets),
-    }
-
-
-def check_buckets(found: Sequence[int], ids: int) -> None:
-    """Check that every live bucket holds IDs, including the bucket of the events.
-
-    Raises:
-        FatalError: ``BENCH_WRONG``.
-    """
-    begin = fill_times(ids)["begin_us"] // 1_000_000
-    wanted = [begin + number * BUCKET_SECONDS for number in range(BUCKETS_PER_HORIZON)]
-    if found != wanted:
-        raise wrong_result(f"The IDs are in buckets {found} instead of {wanted}.")
+    merge_all(endpoints.home_dsn, IDS_PIPELINE)
+    settle_catalog(endpoints.home_dsn)
 
 
 def _check_lent(dsn: str, pipeline: BenchPipeline, ids: int) -> None:
@@ -345,48 +263,3 @@ def _check_lent(dsn: str, pipeline: BenchPipeline, ids: int) -> None:
         raise wrong_result(
             f"{pipeline.name} has {found} IDs from outside instead of {ids}."
         )
-
-
-def tables(
-    figures: Mapping[str, Any],
-) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
-    """Return tables to print: rates, starts and memory with each catalog."""
-    ids = f"{figures['ids']:,}"
-    rows = []
-    for turn, one in (*enumerate(figures["turns"], 1), ("median", figures)):
-        ratio = one["ratio"]
-        rows.append((turn, "none", *_columns_of(one["empty"]), "", ""))
-        rows.append((turn, ids, *_columns_of(one["full"]), *ratio.values()))
-    bars, ratio = figures["bars"], figures["ratio"]
-    first = figures["full"]["first_batch_seconds"]
-    least, most = bars["ratio_min"], bars["first_batch_seconds_max"]
-    return [
-        (
-            (
-                *("turn", "IDs", "cold events/s", "warm events/s", "first batch s"),
-                *("driver's Python MB", "cold ratio", "warm ratio"),
-            ),
-            rows,
-        ),
-        (
-            ("bar", "", "median"),
-            [
-                ("cold ratio", f"at least {least}", _held(ratio["cold"] >= least)),
-                ("warm ratio", f"at least {least}", _held(ratio["warm"] >= least)),
-                ("first batch", f"at most {most:.0f} s", _held(first <= most)),
-            ],
-        ),
-    ]
-
-
-def _columns_of(run: Mapping[str, float]) -> tuple[str, ...]:
-    return (
-        f"{run['cold_events_per_second']:,}",
-        f"{run['events_per_second']:,}",
-        f"{run['first_batch_seconds']:.1f}",
-        f"{run['driver_bytes'] / 1e6:,.0f}",
-    )
-
-
-def _held(holds: bool) -> str:  # noqa: FBT001 - a cell of the table above
-    return "holds" if holds else "missed"

@@ -43,6 +43,7 @@ from tallyweir.services.process.endpoints import Endpoints, child_environment
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
+_CONTRACT = "contract.avsc"
 _CREATE_TABLE = """
 CREATE TABLE {table} (
     event_id text, user_id bigint, page text, country text, viewed_at timestamptz,
@@ -84,16 +85,19 @@ def measure_peer(
     return rates_of(batches, rounds)
 
 
-def create_peer_table(dsn: str, table: str) -> None:
-    """Create the table of page views for a peer that does not create it itself.
+def _prepare(endpoints: Endpoints, table: str) -> Path:
+    """Create a directory with the contract, and the table of page views, for a peer.
 
     The login has the name of Tallyweir's schema, so Postgres would create the table
     there, next to the ledger, if the statement did not name ``public``.
     """
-    with connect(dsn, application_name="bench") as connection:
+    directory = state_directory() / "bench" / f"peer-{table}"
+    directory.mkdir()
+    (directory / _CONTRACT).write_text(load_contract(CONTRACT).text)
+    with connect(endpoints.home_dsn, application_name="bench") as connection:
         target = sql.Identifier("public", table)
-        statement = sql.SQL(_CREATE_TABLE).format(table=target)
-        connection.execute(statement)
+        connection.execute(sql.SQL(_CREATE_TABLE).format(table=target))
+    return directory
 
 
 def jdbc_url(dsn: str) -> str:
@@ -161,7 +165,7 @@ def run_spark_peer(  # noqa: PLR0913 - what its runs differ in
 def measure_beside_spark(  # noqa: PLR0913 - what the two benchmarks differ in
     rounds: Rounds,
     table: str,
-    ours: Rates,
+    batches: Sequence[MeasuredBatch],
     *,
     query: PeerQuery,
     say: Callable[[str], None],
@@ -172,13 +176,14 @@ def measure_beside_spark(  # noqa: PLR0913 - what the two benchmarks differ in
     Raises:
         FatalError: ``BENCH_INCOMPLETE``: Spark failed.
     """
+    ours = rates_of(batches, rounds)
     say(f"tallyweir: {ours}")
     say("running the peer")
     checkpoint(rounds.endpoints.home_dsn)
-    batches = run_spark_peer(
+    read = run_spark_peer(
         rounds.endpoints, table, rounds.total, query=query, topics=topics
     )
-    peer = rates_of(batches, rounds)
+    peer = rates_of(read, rounds)
     say(f"peer: {peer}")
     return {
         **ours.figures(),
@@ -222,13 +227,9 @@ def run_flink_peer(  # noqa: PLR0913 - what its runs differ in
     Raises:
         FatalError: ``BENCH_INCOMPLETE``: Flink failed.
     """
-    directory = state_directory() / "bench" / f"flink-{table}"
-    directory.mkdir()
+    directory = _prepare(endpoints, table)
     class_path = [directory, *ensure_jars("flink"), *ensure_jars("bench")]
     _compile_flink_program(class_path, directory)
-    contract = directory / "contract.avsc"
-    contract.write_text(load_contract(CONTRACT).text)
-    create_peer_table(endpoints.home_dsn, table)
     command = [
         str(find_java()),
         *(f"-Xmx{_HEAP}", "-XX:+UseParallelGC"),
@@ -238,7 +239,7 @@ def run_flink_peer(  # noqa: PLR0913 - what its runs differ in
             for package in _OPENED_PACKAGES
         ),
         *("-classpath", _joined(class_path), _PROGRAM.stem),
-        *(endpoints.kafka_bootstrap, topic, str(contract)),
+        *(endpoints.kafka_bootstrap, topic, str(directory / _CONTRACT)),
         *(jdbc_url(endpoints.home_dsn), table, str(directory / "checkpoints")),
         *(deduplication, payloads),
     ]
@@ -295,16 +296,12 @@ def run_quix_peer(endpoints: Endpoints, table: str, events: int) -> list[Measure
     Raises:
         FatalError: ``BENCH_INCOMPLETE``: Quix Streams failed.
     """
-    directory = state_directory() / "bench" / "quix"
-    directory.mkdir()
-    contract = directory / "contract.avsc"
-    contract.write_text(load_contract(CONTRACT).text)
-    create_peer_table(endpoints.home_dsn, table)
+    directory = _prepare(endpoints, table)
     database = conninfo_to_dict(endpoints.home_dsn)
     processes = min(os.cpu_count() or 1, PARTITIONS)
     command = [
         *(str(_quix_environment() / "bin" / "python"), "-I", str(_QUIX_PROGRAM)),
-        *(endpoints.kafka_bootstrap, TOPIC, str(contract)),
+        *(endpoints.kafka_bootstrap, TOPIC, str(directory / _CONTRACT)),
         *(str(database[name]) for name in ("host", "port", "dbname")),
         *(table, str(directory / "state"), str(events), str(processes)),
     ]

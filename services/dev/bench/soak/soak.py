@@ -19,11 +19,10 @@ rows, but each of its other checks must hold.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
 import psutil
 import psycopg
@@ -366,35 +365,3 @@ def _too_slow(read: int) -> FatalError:
     return incomplete_run(
         f"Only {read} messages were read.", fix="Measure on a quieter machine."
     )
-
-
-def tables(
-    figures: Mapping[str, Any],
-) -> list[tuple[Sequence[str], Sequence[Sequence[object]]]]:
-    """Return tables to print: both thirds, the bars, and the run."""
-    holds = figures["within_bars"]
-    return [
-        (
-            ("median of", "first third", "last third", "ratio"),
-            [
-                (name, f"{one['first']:,}", f"{one['last']:,}", one.get("ratio", ""))
-                for name, one in figures["thirds"].items()
-            ],
-        ),
-        (
-            ("bar", f"within {figures['bars']['within']:.0%}"),
-            [(name, "holds" if held else "missed") for name, held in holds.items()],
-        ),
-        (
-            ("at most events/s", "rate", "minutes", "sent", "us to send one"),
-            [
-                (
-                    f"{figures['maximum_events_per_second']:,}",
-                    f"{figures['rate']:,}",
-                    figures["minutes"],
-                    f"{figures['sent']:,}",
-                    figures["sending_us_per_event"],
-                )
-            ],
-        ),
-    ]

@@ -22,7 +22,6 @@ def test_costs_are_of_the_events_between_two_looks() -> None:
         events=1_000,
         cpu_seconds={"jvm": 30.0, "postgres": 1.0},
         log_bytes=5_000,
-        shuffled_bytes=700,
         phases=Phases(batches=1, read=1_000, seconds={"stage": 3.0, "publish": 0.5}),
         at=10.0,
     )
@@ -30,7 +29,6 @@ def test_costs_are_of_the_events_between_two_looks() -> None:
         events=501_000,
         cpu_seconds={"jvm": 30.0 + cores, "postgres": 1.0 + cores / 2},
         log_bytes=5_000 + 500_000 * 140,
-        shuffled_bytes=700 + 500_000 * 12,
         phases=Phases(batches=3, read=501_000, seconds={"stage": 5.0, "publish": 0.8}),
         at=13.0,
     )
@@ -39,7 +37,6 @@ def test_costs_are_of_the_events_between_two_looks() -> None:
         "cpu_seconds_per_million": {"jvm": 2.0 * cores, "postgres": float(cores)},
         "share_of_cores": 0.5,
         "log_bytes_per_event": 140,
-        "shuffled_bytes_per_event": 12.0,
         "events_per_batch": 250_000,
         "seconds_per_batch": {"stage": 1.0, "publish": 0.15},
     }
@@ -51,7 +48,6 @@ def test_a_round_within_one_batch_has_no_cost() -> None:
         events=600_000,
         cpu_seconds={"jvm": 9.0},
         log_bytes=5_000,
-        shuffled_bytes=0,
         phases=Phases(batches=2, read=600_000, seconds={}),
         at=10.0,
     )

@@ -9,21 +9,15 @@ import pytest
 from tallyweir.services.dev.bench.catalog.full_catalog import (
     BUCKET_SECONDS,
     Run,
-    Turn,
-    check_buckets,
     figures_of,
-    fill_batch,
     fill_times,
-    tables,
 )
 from tallyweir.services.dev.bench.world.driver_run import Rates
-from tallyweir.services.dev.bench.world.resource_readings import Resident
 from tallyweir.services.local.datasets.page_views import (
     EVENTS_PER_SECOND,
     FIRST_VIEW_MICROS,
 )
 from tallyweir.sinks.protocol.catalog_limits import BUCKETS_PER_HORIZON
-from tallyweir.sinks.protocol.errors import FatalError
 
 _SECOND = 1_000_000
 
@@ -49,36 +43,14 @@ def test_ids_are_spread_over_all_buckets_of_the_horizon_alike(ids: int) -> None:
     last_us = FIRST_VIEW_MICROS + 4 * 2_000_000 // EVENTS_PER_SECOND * _SECOND
     for view_us in (FIRST_VIEW_MICROS, last_us):
         assert max(found) == view_us // _SECOND // BUCKET_SECONDS * BUCKET_SECONDS
-    check_buckets(sorted(set(found)), ids)
-
-
-def test_a_catalog_without_ids_in_the_events_bucket_leaves_no_figure() -> None:
-    """Nothing would be found there, and nothing be searched."""
-    found = sorted(set(_buckets(1_000)))
-    with pytest.raises(FatalError, match="BENCH_WRONG"):
-        check_buckets(found[:-1], 1_000)
-
-
-def test_a_catalog_is_filled_by_batches_of_which_most_are_merged() -> None:
-    """The last sixteen stay runs."""
-    assert [10_000, 10_000, 50_000, 500_000] == [
-        fill_batch(ids) for ids in (1_000_000, 2_000_000, 10_000_000, 100_000_000)
-    ]
 
 
 def _run(cold: int, warm: int, first: float) -> Run:
-    return Run(
-        rates=Rates(cold=cold, warm=warm),
-        first_batch_seconds=first,
-        memory={
-            name: Resident(own=10**9, files=0) for name in ("driver", "jvm", "python")
-        },
-    )
+    return Run(rates=Rates(cold=cold, warm=warm), first_batch_seconds=first)
 
 
-def _turn(cold: int, warm: int, first: float) -> Turn:
-    full = _run(cold, warm, first)
-    return Turn(empty=_run(100, 200, 7.0), full=full, bytes_per_id=31.4)
+def _turn(cold: int, warm: int, first: float) -> tuple[Run, Run]:
+    return _run(100, 200, 7.0), _run(cold, warm, first)
 
 
 _TURNS = [_turn(90, 150, 9.5), _turn(70, 180, 11.0), _turn(85, 100, 9.9)]
@@ -96,12 +68,3 @@ def test_the_bars_are_held_by_medians_over_the_turns() -> None:
         figures["full"]["events_per_second"],
         figures["full"]["first_batch_seconds"],
     )
-
-
-def test_the_table_has_each_turn_and_says_which_bar_holds() -> None:
-    """Two lines a turn, and two for the medians."""
-    measured, bars = tables({"ids": 10**8, **figures_of(_TURNS)})
-    assert 2 * 4 == len(measured[1])
-    assert (2, "100,000,000", "70", "180", "11.0", "1,000", 0.7, 0.9) == measured[1][3]
-    assert ("median", "none", "100", "200", "7.0", "1,000", "", "") == measured[1][6]
-    assert ["holds", "missed", "holds"] == [row[-1] for row in bars[1]]

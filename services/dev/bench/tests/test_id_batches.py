@@ -8,9 +8,9 @@ import numpy as np
 
 from tallyweir.services.dev.bench.catalog.dedup import (
     BATCH,
+    NEW,
     batch_numbers,
     draw_batches,
-    new_in,
     save_batches,
 )
 
@@ -36,22 +36,20 @@ def test_recent_repeats_are_of_the_newest_events() -> None:
 
 def test_batches_that_are_appended_follow_each_other() -> None:
     """Each may repeat what the one before has brought, and has others of its own."""
-    drawn = draw_batches(_SIZE, seed=7, asked=1, appended=3)
+    drawn = draw_batches(_SIZE, seed=7)
 
     brought = [
-        numbers[numbers >= _SIZE + number * new_in()]
+        numbers[numbers >= _SIZE + number * NEW]
         for number, numbers in enumerate(drawn.appended)
     ]
-    assert [new_in()] * 3 == list(map(len, brought))
-    assert _SIZE + 3 * new_in() == drawn.size_after
+    assert [NEW] * len(drawn.appended) == list(map(len, brought))
+    assert _SIZE + len(drawn.appended) * NEW == drawn.size_after
     assert drawn.size_after == max(map(np.max, brought)) + 1
 
 
 def test_the_same_seed_draws_the_same_batches() -> None:
     """Another seed draws other repeats."""
-    first, same, other = (
-        draw_batches(_SIZE, seed=seed, asked=1, appended=1) for seed in (7, 7, 8)
-    )
+    first, same, other = (draw_batches(_SIZE, seed=seed) for seed in (7, 7, 8))
     assert (first.recent == same.recent).all()
     assert (first.recent != other.recent).any()
 

@@ -12,12 +12,11 @@ from tallyweir.services.dev.bench.scale import AXES
 
 _RATES = {"events_per_second": 90, "cold_events_per_second": 60}
 _POINT = {**_RATES, "cpu_seconds_per_million": {"jvm": 6.42, "postgres": 2.5}}
-_BYTES = {"log_bytes_per_event": 208, "shuffled_bytes_per_event": 0.0}
+_BYTES = {"log_bytes_per_event": 208}
 _OF_THE_CATALOG = {
     "probe_us": 0.1,
     "append_us": 0.6,
     "postgres_bytes_per_id": 24.3,
-    "disk_bytes_per_id": 32.0,
     "memory_bytes_per_id": 2.1,
     "first_answer_seconds": {"recent": 0.5, "of_all_ages": 0.7},
 }
@@ -76,8 +75,8 @@ _FIGURES: dict[str, dict[str, Any]] = {
     },
     "dedup": {
         "points": [
-            {"ids": 1_000_000, "tallyweir": _OF_THE_CATALOG},
-            {"ids": 100_000_000, "tallyweir": _OF_THE_CATALOG},
+            {"ids": 1_000_000, **_OF_THE_CATALOG},
+            {"ids": 100_000_000, **_OF_THE_CATALOG},
         ],
     },
 }
@@ -86,9 +85,9 @@ _SAYS = {
     "throughput": {"Tallyweir", "quix at least once", "at least once", "cold", "34"},
     "guarantees": {"at least once", "cold", "warm", "90"},
     "formats": {"json", "flink xa", "a peer, on JSON", "60"},
-    "windows": {"Windowed counts", "Tallyweir", "Peer", "at least once", "51"},
+    "windows": {"Throughput into Postgres", "Tallyweir", "Peer", "at least once", "51"},
     "joins": {"Throughput into Postgres", "Tallyweir", "Peer", "at least once", "51"},
-    "cost": {"jvm", "6.42", "shuffled by Spark", "208"},
+    "cost": {"jvm", "6.42", "208"},
     "latency": {"median", "90 %", "99 %", "latency, ms"},
     "soak": {
         "At 100,000 events/s",
@@ -101,12 +100,12 @@ _SAYS = {
         "seconds of the load; not compared: the first 60",
     },
     "full-catalog": {"no IDs in the catalog", "100,000,000 IDs in the catalog", "72"},
-    "scale": {"Task slots", "Window keys: cost", "jvm", "1M"},
+    "scale": {"Task slots", "Window keys", "jvm", "1M"},
     "dedup": {
         "probe",
         "probe, file, publish",
         "postgres",
-        "repeats of all ages",
+        "of_all_ages",
         "100M",
     },
 }

@@ -22,7 +22,7 @@ from tallyweir.services.dev.bench.world.bench_world import (
     run_timeout_s,
     varied,
 )
-from tallyweir.services.process.driver_process import DriverProcess
+from tallyweir.services.process.driver_process import SILENCE_MAX_S, DriverProcess
 from tallyweir.services.process.endpoints import Endpoints, child_environment
 from tallyweir.sinks.postgres.audit import verify
 from tallyweir.sinks.postgres.server.connection import connect
@@ -42,7 +42,6 @@ JOIN (
 WHERE pipeline = %s
 ORDER BY sequence
 """
-_CLAIM = "SELECT epoch FROM tallyweir.epoch_claim WHERE pipeline = %s"
 _COUNT_ROWS = sql.SQL("SELECT count(*) FROM {}")
 _COUNT_IDS = sql.SQL("SELECT count(DISTINCT event_id) FROM {}")
 
@@ -91,51 +90,27 @@ def running_driver(
         driver.drain()
 
 
-def await_claim(
-    driver: DriverProcess,
-    dsn: str,
-    pipeline: BenchPipeline,
-    *,
-    timeout_s: float,
-) -> None:
-    """Wait until a pipeline has claimed its first epoch: then the home knows it.
+def await_start(driver: DriverProcess) -> None:
+    """Wait until a driver has claimed its epoch: then the home knows its pipeline.
 
     Raises:
-        FatalError: The driver ended, or claimed no epoch in time.
+        FatalError: The driver ended, or said nothing for long.
     """
-    deadline = time.monotonic() + timeout_s
-    while not _is_claimed(dsn, pipeline):
-        if driver.exit_code is not None or time.monotonic() > deadline:
-            raise incomplete_run(
-                f"{pipeline.name} has claimed no epoch.",
-                fix="Run the pipeline by hand to see its messages.",
-            )
-        time.sleep(_POLL_S)
-
-
-def _is_claimed(dsn: str, pipeline: BenchPipeline) -> bool:
-    with connect(dsn, application_name="bench") as connection:
-        try:
-            claim = connection.execute(_CLAIM, (pipeline.name,)).fetchone()
-        except psycopg.errors.UndefinedTable:
-            return False
-    return claim is not None
+    while event := driver.next_event(SILENCE_MAX_S):
+        if event["event"] == "driver started":
+            return
+    raise driver.failure("has not started")
 
 
 def await_events(
-    driver: DriverProcess,
-    dsn: str,
-    pipeline: BenchPipeline,
-    *,
-    events: int,
-    timeout_s: float,
+    driver: DriverProcess, dsn: str, pipeline: BenchPipeline, *, events: int
 ) -> list[MeasuredBatch]:
     """Wait until the ledger counts ``events``; return all batches so far.
 
     Raises:
         FatalError: The driver ended, or did not read the events in time.
     """
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + run_timeout_s(events)
     while True:
         batches = read_batches(dsn, pipeline)
         seen = sum(batch.read for batch in batches)
@@ -174,7 +149,7 @@ class Rates:
     cold: float
     warm: float
 
-    def figures(self) -> dict[str, object]:
+    def figures(self) -> dict[str, float]:
         """Return both rates, rounded."""
         return {
             "events_per_second": round(self.warm),
@@ -215,29 +190,25 @@ def _batches_until(batches: Sequence[MeasuredBatch], events: int) -> int:
     return len(batches)
 
 
-def measure_driver(
+def run_driver(
     rounds: Rounds,
     pipeline: BenchPipeline,
     *,
     looks: int = 1,
     look: Callable[[], None] = lambda: None,
-) -> Rates:
+) -> list[MeasuredBatch]:
     """Run a driver over the rounds, and ``look`` after equal parts of the events.
 
     Raises:
         FatalError: The run did not end.
     """
+    dsn = rounds.endpoints.home_dsn
     with running_driver(rounds.endpoints, pipeline) as driver:
         for part in range(1, looks + 1):
-            batches = await_events(
-                driver,
-                rounds.endpoints.home_dsn,
-                pipeline,
-                events=part * rounds.total // looks,
-                timeout_s=run_timeout_s(rounds.total),
-            )
+            until = part * rounds.total // looks
+            batches = await_events(driver, dsn, pipeline, events=until)
             look()
-    return rates_of(batches, rounds)
+    return batches
 
 
 def measure_table(rounds: Rounds, pipeline: BenchPipeline, *, rows: int) -> Rates:
@@ -246,7 +217,7 @@ def measure_table(rounds: Rounds, pipeline: BenchPipeline, *, rows: int) -> Rate
     Raises:
         FatalError: The run did not end, or the table holds the wrong rows.
     """
-    rates = measure_driver(rounds, pipeline)
+    rates = rates_of(run_driver(rounds, pipeline), rounds)
     dsn = rounds.endpoints.home_dsn
     check_rows([dsn], pipeline.table, rows=rows, distinct=rounds.distinct)
     check_verified(dsn, pipeline)
@@ -275,13 +246,7 @@ def warm_up(
     say("warming up broker and database")
     rehearsal = varied(PAGE_VIEWS, "rehearsal", topic=topic)
     with running_driver(endpoints, rehearsal) as driver:
-        await_events(
-            driver,
-            endpoints.home_dsn,
-            rehearsal,
-            events=events,
-            timeout_s=run_timeout_s(events),
-        )
+        await_events(driver, endpoints.home_dsn, rehearsal, events=events)
     drop_table(endpoints.home_dsn, rehearsal.table)
 
 

@@ -1,12 +1,10 @@
 """What a pipeline under measurement uses: memory, seconds by phase, and bytes.
 
-The sources are the process table, the driver's metrics, Postgres' log and catalog, and
-Spark's event log.
+The sources are the process table, the driver's metrics, and Postgres.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -220,42 +218,3 @@ def _read_number(dsn: str, statement: str, **values: object) -> int:
     with connect(dsn, application_name="bench") as connection:
         ((number,),) = connection.execute(_SQL[statement], values).fetchall()
     return int(number)
-
-
-_TASK_END = "SparkListenerTaskEnd"
-
-
-def keep_event_log(pipeline: BenchPipeline) -> dict[str, str]:
-    """Create the log's directory; return the variables that make a driver write it."""
-    directory = _event_log_of(pipeline)
-    directory.mkdir(parents=True, exist_ok=True)
-    settings = {
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.dir": directory.as_uri(),
-        "spark.eventLog.rolling.enabled": "false",
-        "spark.eventLog.compress": "false",
-    }
-    options = " ".join(f"--conf {name}={value}" for name, value in settings.items())
-    return {"PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"}
-
-
-def read_shuffled_bytes(pipeline: BenchPipeline) -> int:
-    """Add up the bytes that tasks of finished jobs wrote for other tasks."""
-    (log,) = _event_log_of(pipeline).iterdir()
-    with log.open(encoding="utf-8") as lines:
-        return sum_shuffled_bytes(lines)
-
-
-def sum_shuffled_bytes(lines: Iterable[str]) -> int:
-    """Add up the shuffled bytes in a log, whose last line may be incomplete."""
-    written = 0
-    for line in lines:
-        if _TASK_END in line and line.endswith("\n"):
-            event = json.loads(line)
-            metrics = (event.get("Task Metrics") or {}).get("Shuffle Write Metrics")
-            written += (metrics or {}).get("Shuffle Bytes Written", 0)
-    return written
-
-
-def _event_log_of(pipeline: BenchPipeline) -> Path:
-    return state_directory() / "bench" / "spark-events" / pipeline.name
