@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
@@ -26,8 +27,8 @@ def _drawable(file: Path | None) -> Path | None:
     return file
 
 
-def _sizes(text: str) -> str:
-    """Check that all sizes can be measured."""
+def _sizes(text: str) -> list[int]:
+    """Return the sizes of a catalog, each of which can be measured."""
     from tallyweir.services.dev.bench.catalog.dedup import IDS_MAX, IDS_MIN
 
     for size in text.split(","):
@@ -35,23 +36,8 @@ def _sizes(text: str) -> str:
             raise typer.BadParameter(
                 f"a size is a number from {IDS_MIN:,} to {IDS_MAX:,}"
             )
-    return text
+    return sorted({int(size) for size in text.split(",")})
 
-
-#: The module of each study, by the name of its command.
-_STUDIES: Mapping[str, str] = {
-    "throughput": "throughput",
-    "latency": "latency",
-    "guarantees": "guarantees",
-    "formats": "formats",
-    "cost": "cost",
-    "scale": "scale",
-    "windows": "windows",
-    "joins": "joins",
-    "dedup": "catalog.dedup",
-    "full-catalog": "catalog.full_catalog",
-    "soak": "soak.soak",
-}
 
 _Events = Annotated[int, typer.Option(min=300_000, help="Events of each round.")]
 _WithPeers = Annotated[
@@ -66,6 +52,7 @@ _Plot = Annotated[
         help="Also draw the figures into this file, as SVG.",
     ),
 ]
+_Declared: TypeAlias = Callable[..., None]
 _Seed = Annotated[int, typer.Option(help="Same seed, same events.")]
 
 
@@ -77,7 +64,40 @@ GROUP = typer.Typer(
 )
 
 
-@GROUP.command(epilog=example("tallyweir bench throughput --json"))
+def _study(module: str) -> Callable[[_Declared], _Declared]:
+    """Make a command of a study: its options are those of the study's ``measure``.
+
+    Args:
+        module: The study, in ``tallyweir.services.dev.bench``.
+    """
+
+    def make(declared: _Declared) -> _Declared:
+        name = declared.__name__.replace("_", "-")
+
+        @functools.wraps(declared)
+        def run(*, as_json: bool, plot: Path | None, **options: object) -> None:
+            study = importlib.import_module(f"tallyweir.services.dev.bench.{module}")
+            figures: dict[str, Any] = study.measure(**options, say=note)
+            if plot is not None:
+                from tallyweir.services.dev.bench.plots import draw
+
+                plot.write_text(draw(name, figures), "utf-8")
+                note(f"wrote {plot}")
+            if as_json:
+                say_json(figures)
+            else:
+                for figure, value in figures.items():
+                    _say_figure(figure, value)
+            if figures.get("failed"):
+                raise typer.Exit(FatalError.exit_code)
+
+        GROUP.command(name, epilog=example(f"tallyweir bench {name} --json"))(run)
+        return declared
+
+    return make
+
+
+@_study("throughput")
 def throughput(
     events: _Events = 2_000_000,
     seed: _Seed = 7,
@@ -86,17 +106,9 @@ def throughput(
     plot: _Plot = None,
 ) -> None:
     """Events per second with deduplication, beside Flink, Spark and Quix."""
-    _measure(
-        "throughput",
-        plot,
-        as_json=as_json,
-        events=events,
-        seed=seed,
-        with_peers=with_peers,
-    )
 
 
-@GROUP.command(epilog=example("tallyweir bench latency --json"))
+@_study("latency")
 def latency(
     rate: Annotated[int, typer.Option(min=1, help="Events a second.")] = 5_000,
     seconds: Annotated[
@@ -107,10 +119,9 @@ def latency(
     plot: _Plot = None,
 ) -> None:
     """Milliseconds from a producer's send to the row in Postgres, at a steady rate."""
-    _measure("latency", plot, as_json=as_json, rate=rate, seconds=seconds, seed=seed)
 
 
-@GROUP.command(epilog=example("tallyweir bench guarantees --json"))
+@_study("guarantees")
 def guarantees(
     events: _Events = 2_000_000,
     seed: _Seed = 7,
@@ -119,17 +130,9 @@ def guarantees(
     plot: _Plot = None,
 ) -> None:
     """What each guarantee costs: once by ID, once by offset, at least once."""
-    _measure(
-        "guarantees",
-        plot,
-        as_json=as_json,
-        events=events,
-        seed=seed,
-        with_peers=with_peers,
-    )
 
 
-@GROUP.command(epilog=example("tallyweir bench formats --json"))
+@_study("formats")
 def formats(
     events: _Events = 1_000_000,
     seed: _Seed = 7,
@@ -138,17 +141,9 @@ def formats(
     plot: _Plot = None,
 ) -> None:
     """Events per second by the format of payloads, beside Flink and Spark on JSON."""
-    _measure(
-        "formats",
-        plot,
-        as_json=as_json,
-        events=events,
-        seed=seed,
-        with_peers=with_peers,
-    )
 
 
-@GROUP.command(epilog=example("tallyweir bench cost --json"))
+@_study("cost")
 def cost(
     events: _Events = 1_000_000,
     seed: _Seed = 7,
@@ -156,10 +151,9 @@ def cost(
     plot: _Plot = None,
 ) -> None:
     """Processor seconds of each part, and bytes of Postgres' log, by event."""
-    _measure("cost", plot, as_json=as_json, events=events, seed=seed)
 
 
-@GROUP.command(epilog=example("tallyweir bench scale --json"))
+@_study("scale")
 def scale(
     events: Annotated[
         int, typer.Option(min=100_000, help="Events of each of two rounds, per point.")
@@ -169,10 +163,9 @@ def scale(
     plot: _Plot = None,
 ) -> None:
     """How cost grows with slots, partitions, databases, branches, bytes and keys."""
-    _measure("scale", plot, as_json=as_json, events=events, seed=seed)
 
 
-@GROUP.command(epilog=example("tallyweir bench windows --json"))
+@_study("windows")
 def windows(
     events: _Events = 1_250_000,
     seed: _Seed = 7,
@@ -180,10 +173,9 @@ def windows(
     plot: _Plot = None,
 ) -> None:
     """Windowed counts, beside Spark's own in the same run."""
-    _measure("windows", plot, as_json=as_json, events=events, seed=seed)
 
 
-@GROUP.command(epilog=example("tallyweir bench joins --json"))
+@_study("joins")
 def joins(
     events: _Events = 1_000_000,
     seed: _Seed = 7,
@@ -191,10 +183,9 @@ def joins(
     plot: _Plot = None,
 ) -> None:
     """Pairs of two topics' events, beside Spark's own join in the same run."""
-    _measure("joins", plot, as_json=as_json, events=events, seed=seed)
 
 
-@GROUP.command(epilog=example("tallyweir bench dedup --json"))
+@_study("catalog.dedup")
 def dedup(
     ids: Annotated[
         str,
@@ -209,11 +200,9 @@ def dedup(
     plot: _Plot = None,
 ) -> None:
     """What the seen-ID catalog costs by its size."""
-    sizes = [int(size) for size in ids.split(",")]
-    _measure("dedup", plot, as_json=as_json, sizes=sizes, seed=seed)
 
 
-@GROUP.command(epilog=example("tallyweir bench full-catalog --json"))
+@_study("catalog.full_catalog")
 def full_catalog(
     ids: Annotated[
         int,
@@ -225,10 +214,9 @@ def full_catalog(
     plot: _Plot = None,
 ) -> None:
     """Events per second with a full catalog of seen IDs, beside an empty one."""
-    _measure("full-catalog", plot, as_json=as_json, ids=ids, events=events, seed=seed)
 
 
-@GROUP.command(epilog=example("tallyweir bench soak --json"))
+@_study("soak.soak")
 def soak(
     minutes: Annotated[
         int, typer.Option(min=2, help="Duration of the steady load.")
@@ -238,27 +226,6 @@ def soak(
     plot: _Plot = None,
 ) -> None:
     """Memory, rate and catalog over time, at 80 % of what the pipeline sustains."""
-    _measure("soak", plot, as_json=as_json, minutes=minutes, seed=seed)
-
-
-def _measure(
-    command: str, plot: Path | None, *, as_json: bool, **options: object
-) -> None:
-    """Run a study, whose ``measure`` returns its figures; draw and print them."""
-    study = importlib.import_module(f"tallyweir.services.dev.bench.{_STUDIES[command]}")
-    figures: dict[str, Any] = study.measure(**options, say=note)
-    if plot is not None:
-        from tallyweir.services.dev.bench.plots import draw
-
-        plot.write_text(draw(command, figures), "utf-8")
-        note(f"wrote {plot}")
-    if as_json:
-        say_json(figures)
-    else:
-        for name, figure in figures.items():
-            _say_figure(name, figure)
-    if figures.get("failed"):
-        raise typer.Exit(FatalError.exit_code)
 
 
 def _say_figure(name: str, figure: object) -> None:

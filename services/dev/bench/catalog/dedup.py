@@ -174,13 +174,12 @@ class IdsProgram:
             self.run(do="fill", begin=first, end=last, **task)
 
 
-def measure(*, sizes: Sequence[int], seed: int, say: Callable[[str], None]) -> Figures:
-    """Measure the catalog at each size, the smallest first.
+def measure(*, ids: Sequence[int], seed: int, say: Callable[[str], None]) -> Figures:
+    """Measure the catalog at each of some sizes, the smallest first.
 
     Raises:
         FatalError: A part failed, or gave a wrong answer.
     """
-    sizes = sorted(set(sizes))
     points: list[Figures] = []
     with bench_postgres() as dsn:
         program = IdsProgram(
@@ -190,7 +189,7 @@ def measure(*, sizes: Sequence[int], seed: int, say: Callable[[str], None]) -> F
         )
         migrations.migrate(dsn)
         filled = 0
-        for size in sizes:
+        for size in ids:
             batches = draw_batches(size, seed=seed)
             points.append(_measure_size(program, batches, filled=filled))
             filled = batches.size_after
