@@ -8,7 +8,6 @@ JSON once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
@@ -16,9 +15,10 @@ from tallyweir.schemas.pipeline.events.source import AVRO, JSON, PROTOBUF
 from tallyweir.schemas.pipeline.pipeline_file import load_pipeline
 from tallyweir.services.dev.bench.peers.peer_runs import (
     FlinkDeduplication,
+    Peer,
     PeerQuery,
     check_java_compiler,
-    measure_peer,
+    measure_peers,
     run_flink_peer,
     run_spark_peer,
 )
@@ -28,14 +28,13 @@ from tallyweir.services.dev.bench.world.bench_world import (
     BenchPipeline,
     Rounds,
     bench_servers,
-    failure_told,
     produce_rounds,
     varied,
 )
 from tallyweir.services.dev.bench.world.driver_run import (
-    MeasuredBatch,
     Rates,
     measure_table,
+    median_rates,
     warm_up,
 )
 from tallyweir.services.local.datasets.page_views import CONTRACT, MESSAGE
@@ -64,37 +63,32 @@ FORMATS: Mapping[str, Mapping[str, object]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Peer:
-    """Another system that reads the documents of JSON; see ``throughput``."""
-
-    run: Callable[[Endpoints, str, int], list[MeasuredBatch]]
-    deduplicates: bool = True
-
-
 _JSON_TOPIC = f"{TOPIC}-{JSON}"
-_PEERS: Mapping[str, _Peer] = {
-    "flink_xa_without_ids": _Peer(
+_PEERS: Mapping[str, Peer] = {
+    "flink_xa_without_ids": Peer(
         run=partial(
             run_flink_peer,
             deduplication=FlinkDeduplication.NONE,
             topic=_JSON_TOPIC,
             payloads=JSON,
         ),
+        guarantee="exactly once while Flink's checkpoints last; by offset",
         deduplicates=False,
     ),
-    "flink_xa_rocksdb": _Peer(
+    "flink_xa_rocksdb": Peer(
         run=partial(
             run_flink_peer,
             deduplication=FlinkDeduplication.ROCKSDB,
             topic=_JSON_TOPIC,
             payloads=JSON,
         ),
+        guarantee="exactly once while Flink's checkpoints last; IDs in RocksDB",
     ),
-    "spark_jdbc_rocksdb": _Peer(
+    "spark_jdbc_rocksdb": Peer(
         run=partial(
             run_spark_peer, query=PeerQuery.ROWS, topics=[_JSON_TOPIC], payloads=JSON
         ),
+        guarantee="at least once; IDs in RocksDB",
     ),
 }
 
@@ -112,8 +106,6 @@ def measure(
     if with_peers:
         check_java_compiler()
     turns: list[dict[str, Rates]] = []
-    peers: dict[str, Rates] = {}
-    failed: dict[str, str] = {}
     with bench_servers() as endpoints:
         for name in FORMATS:
             rounds = _produce(endpoints, name, events=events, seed=seed, say=say)
@@ -126,12 +118,7 @@ def measure(
                 turn[name] = measure_table(rounds, pipeline, rows=rounds.distinct)
                 say(f"{name}: {turn[name]}")
             turns.append(turn)
-        for name, peer in _PEERS.items() if with_peers else ():
-            say(f"running {name}")
-            rows = rounds.distinct if peer.deduplicates else rounds.total
-            with failure_told(failed, name, say):
-                peers[name] = measure_peer(rounds, f"bench_{name}", peer.run, rows=rows)
-                say(f"{name}: {peers[name]}")
+        peers, failed = measure_peers(rounds, _PEERS if with_peers else {}, say)
     return {
         **figures_of(turns, peers),
         "verified": True,
@@ -182,9 +169,7 @@ def figures_of(
     middles: dict[str, Rates] = {}
     for name in turns[0]:
         runs = [turn[name] for turn in turns]
-        middles[name] = Rates(
-            cold=median(one.cold for one in runs), warm=median(one.warm for one in runs)
-        )
+        middles[name] = median_rates(runs)
         pairs = [(turn[name], turn[AVRO]) for turn in turns]
         formats[name] = {
             **middles[name].figures(),

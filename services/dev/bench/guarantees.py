@@ -26,6 +26,7 @@ from tallyweir.services.dev.bench.world.bench_world import (
 from tallyweir.services.dev.bench.world.driver_run import (
     Rates,
     measure_table,
+    median_rates,
     warm_up,
 )
 
@@ -86,10 +87,10 @@ def figures_of(turns: Sequence[Mapping[str, Rates]]) -> dict[str, object]:
     figures: dict[str, object] = {}
     for variant in turns[0]:
         runs = [turn[variant] for turn in turns]
-        middle = Rates(
-            cold=median(one.cold for one in runs), warm=median(one.warm for one in runs)
-        )
-        figures[variant] = {**middle.figures(), "runs": [r.figures() for r in runs]}
+        figures[variant] = {
+            **median_rates(runs).figures(),
+            "runs": [r.figures() for r in runs],
+        }
     if _PEER in turns[0]:
         pairs = [(turn[_WITHOUT_IDS], turn[_PEER]) for turn in turns]
         figures["ratio"] = round(median(our.warm / peer.warm for our, peer in pairs), 2)

@@ -12,16 +12,16 @@ are the medians.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
 from tallyweir.services.dev.bench.peers.peer_runs import (
     FlinkDeduplication,
+    Peer,
     PeerQuery,
     check_java_compiler,
     install_quix,
-    measure_peer,
+    measure_peers,
     run_flink_peer,
     run_quix_peer,
     run_spark_peer,
@@ -30,52 +30,33 @@ from tallyweir.services.dev.bench.world.bench_world import (
     DUPLICATES,
     PAGE_VIEWS,
     bench_servers,
-    failure_told,
     produce_rounds,
     varied,
 )
 from tallyweir.services.dev.bench.world.driver_run import (
-    MeasuredBatch,
     Rates,
     measure_table,
     warm_up,
 )
-from tallyweir.services.process.endpoints import Endpoints
 
 _ROUNDS = 4
 _RUNS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Peer:
-    """Another system that does the same.
-
-    Attributes:
-        guarantee: The guarantee that it gives, in words.
-        run: Reads a number of events into a table.
-        deduplicates: Whether the table holds each event once; otherwise it holds each
-            message.
-    """
-
-    guarantee: str
-    run: Callable[[Endpoints, str, int], list[MeasuredBatch]]
-    deduplicates: bool = True
-
-
-_PEERS: Mapping[str, _Peer] = {
-    "flink_xa_rocksdb": _Peer(
+_PEERS: Mapping[str, Peer] = {
+    "flink_xa_rocksdb": Peer(
         guarantee="exactly once while Flink's checkpoints last; IDs in RocksDB",
         run=partial(run_flink_peer, deduplication=FlinkDeduplication.ROCKSDB),
     ),
-    "flink_xa_heap": _Peer(
+    "flink_xa_heap": Peer(
         guarantee="exactly once while Flink's checkpoints last; IDs in memory",
         run=partial(run_flink_peer, deduplication=FlinkDeduplication.HEAP),
     ),
-    "spark_jdbc_rocksdb": _Peer(
+    "spark_jdbc_rocksdb": Peer(
         guarantee="at least once; IDs in RocksDB",
         run=partial(run_spark_peer, query=PeerQuery.ROWS),
     ),
-    "quix_at_least_once": _Peer(
+    "quix_at_least_once": Peer(
         guarantee="at least once; repeats are written again",
         run=run_quix_peer,
         deduplicates=False,
@@ -97,8 +78,6 @@ def measure(
     if with_peers:
         check_java_compiler()
         install_quix()
-    peers: dict[str, Rates] = {}
-    failed: dict[str, str] = {}
     with bench_servers() as endpoints:
         rounds = produce_rounds(
             endpoints, events=events, rounds=_ROUNDS, seed=seed, say=say
@@ -110,12 +89,7 @@ def measure(
             ours = varied(PAGE_VIEWS, f"run_{number}")
             runs.append(measure_table(rounds, ours, rows=rounds.distinct))
             say(f"tallyweir: {runs[-1]}")
-        for name, peer in _PEERS.items() if with_peers else ():
-            say(f"running {name}: {peer.guarantee}")
-            rows = rounds.distinct if peer.deduplicates else rounds.total
-            with failure_told(failed, name, say):
-                peers[name] = measure_peer(rounds, f"bench_{name}", peer.run, rows=rows)
-                say(f"{name}: {peers[name]}")
+        peers, failed = measure_peers(rounds, _PEERS if with_peers else {}, say)
     cold = {name: one.cold for name, one in peers.items()}
     warm = {name: one.warm for name, one in peers.items()}
     return {

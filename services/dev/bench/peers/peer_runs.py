@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tallyweir.services.dev.bench.world.bench_world import (
     Rounds,
     checkpoint,
     drop_table,
+    failure_told,
     run_program,
     run_timeout_s,
 )
@@ -83,6 +85,41 @@ def measure_peer(
     finally:
         drop_table(dsn, table)
     return rates_of(batches, rounds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Another system that does the same.
+
+    Attributes:
+        run: Reads a number of events into a table.
+        guarantee: The guarantee that it gives, in words.
+        deduplicates: Whether the table holds each event once; otherwise it holds each
+            message.
+    """
+
+    run: Callable[[Endpoints, str, int], list[MeasuredBatch]]
+    guarantee: str
+    deduplicates: bool = True
+
+
+def measure_peers(
+    rounds: Rounds, peers: Mapping[str, Peer], say: Callable[[str], None]
+) -> tuple[dict[str, Rates], dict[str, str]]:
+    """Run peers one after the other.
+
+    Returns:
+        The rates of each peer that ran, and what was wrong with the others.
+    """
+    rates: dict[str, Rates] = {}
+    failed: dict[str, str] = {}
+    for name, peer in peers.items():
+        say(f"running {name}: {peer.guarantee}")
+        rows = rounds.distinct if peer.deduplicates else rounds.total
+        with failure_told(failed, name, say):
+            rates[name] = measure_peer(rounds, f"bench_{name}", peer.run, rows=rows)
+            say(f"{name}: {rates[name]}")
+    return rates, failed
 
 
 def _prepare(endpoints: Endpoints, table: str) -> Path:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from statistics import median
 from typing import ClassVar
 
 import psycopg
@@ -158,6 +159,13 @@ class Rates:
 
     def __str__(self) -> str:
         return f"cold {self.cold:,.0f}, warm {self.warm:,.0f} events/s"
+
+
+def median_rates(runs: Sequence[Rates]) -> Rates:
+    """Return the median of the cold rates, and that of the warm ones."""
+    return Rates(
+        cold=median(one.cold for one in runs), warm=median(one.warm for one in runs)
+    )
 
 
 def rates_of(batches: Sequence[MeasuredBatch], rounds: Rounds) -> Rates:
