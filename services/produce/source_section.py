@@ -133,7 +133,7 @@ def read_source_section(path: Path) -> SourceSection:
 
 def _event_id(path: Path, source: dict[str, object]) -> str:
     given = source.get("event_id")
-    if not isinstance(given, list) or not given:
+    if not isinstance(given, list) or len(given) < 2:  # noqa: PLR2004 - several
         return _text(path, source, "event_id", given)
     parts = [_text(path, source, "event_id", one) for one in given]
     return f"[{', '.join(parts)}]"

@@ -166,3 +166,23 @@ def test_a_python_pipeline_that_fails_is_told_with_its_own_error(
         read_source_section(path)
     assert "PIPELINE_FILE_UNREADABLE" == caught.value.code
     assert "views.py:1 in <module>: 1 / 0" in caught.value.saw
+
+
+@pytest.mark.parametrize(
+    ("event_id", "key", "field"),
+    [
+        ("event_id", "", "event_id"),
+        ("key", "", "key"),
+        ("key", "  key: {format: text}\n", None),
+        ("key.id", "  key: {format: json, fields: {id: text}}\n", None),
+        ("[event_id, key]", "  key: {format: text}\n", None),
+        ("header:id", "", None),
+        ("position", "", None),
+    ],
+)
+def test_an_id_may_be_in_no_field(
+    tmp_path: Path, event_id: str, key: str, field: str | None
+) -> None:
+    """Then a producer must say which field of a row tells it from others."""
+    text = PIPELINE.replace("  event_id: event_id\n", f"  event_id: {event_id}\n{key}")
+    assert read(tmp_path, text).id_field == field
