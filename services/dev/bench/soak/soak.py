@@ -6,8 +6,8 @@ a backlog of a few batches, and the ledger says how much was committed per secon
 the pipeline reads the backlog. For the rest of the run the load program sends at 80 %
 of that rate, whether the pipeline keeps up or not.
 
-Every ten seconds the benchmark samples memory by process, rate, lag, phases, and the
-catalog of seen IDs. The horizon is an hour of event time, so the catalog reaches its
+Every ten seconds the benchmark samples memory by process, rate, lag, and the catalog of
+seen IDs. The horizon is an hour of event time, so the catalog reaches its
 full size within minutes; then old buckets expire as new ones begin.
 
 At the end the pipeline must have read everything, committed each event once and counted
@@ -31,7 +31,6 @@ from tallyweir.services.dev.bench.soak.soak_figures import (
     WITHIN,
     Sample,
     expected_ids,
-    growth_per_id,
     judge,
     rate_while_loaded,
     spans_of,
@@ -42,12 +41,13 @@ from tallyweir.services.dev.bench.soak.soak_world import (
     RowParts,
     RunningLoad,
     Sent,
-    SoakTopic,
+    create_topic,
     needs_of,
     running_load,
 )
 from tallyweir.services.dev.bench.world.bench_world import (
     PAGE_VIEWS,
+    TOPIC,
     BenchPipeline,
     bench_servers,
     check_room,
@@ -65,13 +65,11 @@ from tallyweir.services.dev.bench.world.driver_run import (
 from tallyweir.services.dev.bench.world.resource_readings import (
     memory_of,
     read_catalog_bytes,
-    read_phases,
 )
-from tallyweir.services.local.embedded.embedded_server import free_port
 from tallyweir.services.local.embedded.state_directory import state_directory
 from tallyweir.services.process.driver_process import DriverProcess
 from tallyweir.services.process.endpoints import Endpoints
-from tallyweir.sinks.metrics_endpoint import PORT_VARIABLE
+from tallyweir.sinks.kafka_admin import KafkaAdmin
 from tallyweir.sinks.postgres.audit import verify
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.statements import load_statements
@@ -106,9 +104,7 @@ class _Soak:
     pipeline: BenchPipeline
     driver: DriverProcess
     load: RunningLoad
-    topic: SoakTopic
-    #: Of the driver's metrics.
-    port: int
+    topic: KafkaAdmin
     say: Callable[[str], None]
     #: None as long as no rows are dropped.
     parts: RowParts | None = None
@@ -134,6 +130,11 @@ class _Soak:
                 return 0
         return int(read)
 
+    def count_sent(self) -> int:
+        """Count the messages that the broker has ever received."""
+        positions = self.topic.read_positions().values()
+        return sum(position.log_end_offset for position in positions)
+
     def keep_backlog(self, *, until: Callable[[int], bool], timeout_s: float) -> None:
         """Keep a backlog of messages until ``until`` accepts the number read."""
         deadline = time.monotonic() + timeout_s
@@ -146,7 +147,7 @@ class _Soak:
     def read_all(self, *, timeout_s: float) -> int:
         """Wait until the pipeline has read all messages; return their number."""
         deadline = time.monotonic() + timeout_s
-        while (read := self.count_read()) < (sent := self.topic.count_sent()):
+        while (read := self.count_read()) < (sent := self.count_sent()):
             if time.monotonic() > deadline:
                 raise _too_slow(read)
             time.sleep(_POLL_S)
@@ -157,7 +158,7 @@ class _Soak:
 
         A thread of its own takes the samples, so they never delay the load.
         """
-        sent = self.topic.count_sent()
+        sent = self.count_sent()
         began = time.monotonic()
         looking: Future[None] | None = None
         with ThreadPoolExecutor(1, thread_name_prefix="soak-looks") as looks:
@@ -180,25 +181,23 @@ class _Soak:
         self.samples.append(sample)
         self.say(
             f"{sample.at - began:5.0f} s: {sample.lag:,} messages wait, "
-            f"{sample.our_bytes / 1e6:,.0f} MB, {sample.ids:,} IDs"
+            f"{sample.flat_bytes / 1e6:,.0f} MB, {sample.ids:,} IDs"
         )
         if self.parts is not None:
             self.parts.drop_some(self.totals()[1])
 
     def take_sample(self) -> Sample:
-        """Measure progress, memory, catalog and phases."""
+        """Measure progress, memory and catalog."""
         read = self.count_read()
-        memory = memory_of(psutil.Process(self.driver.pid), self.pipeline)
         with connect(self.endpoints.home_dsn, application_name="bench") as connection:
             ((ids, committed, watermark, bucket_seconds),) = connection.execute(
                 _SQL["catalog"], {"pipeline": self.pipeline.name}
             ).fetchall()
         return Sample(
             at=time.monotonic(),
-            sent=self.topic.count_sent(),
+            sent=self.count_sent(),
             read=read,
-            own_bytes={part: one.own for part, one in memory.items()},
-            file_bytes={part: one.files for part, one in memory.items()},
+            memory_bytes=memory_of(psutil.Process(self.driver.pid), self.pipeline),
             ids=ids,
             expected_ids=expected_ids(
                 committed,
@@ -209,7 +208,6 @@ class _Soak:
             catalog_bytes=read_catalog_bytes(
                 self.endpoints.home_dsn, self.pipeline.name
             ),
-            phases=read_phases(self.port),
         )
 
     def totals(self) -> tuple[int, int, int]:
@@ -231,27 +229,23 @@ def measure(
         FatalError: A program ended, or the result is wrong.
     """
     seconds = 60 * minutes
-    _check_room(seconds, rate=_EXPECTED_RATE * SHARE, keeps_rows=False)
+    _check_room(seconds, rate=_EXPECTED_RATE * SHARE)
     maximum_s = min(_MAXIMUM_S_MAX, seconds / 2)
     settling_s = min(_SETTLING_S_MAX, seconds / 6)
-    port = free_port()
     with bench_servers() as endpoints:
         pipeline = varied(
             PAGE_VIEWS,
             "soak",
             keys={"deduplicate": {"horizon": f"{HORIZON_S} seconds"}},
-            settings={PORT_VARIABLE: str(port)},
         )
-        topic = SoakTopic(endpoints.kafka_bootstrap)
-        topic.create()
+        create_topic(endpoints.kafka_bootstrap)
         with ExitStack() as running:
             soak = _Soak(
                 endpoints=endpoints,
                 pipeline=pipeline,
                 driver=running.enter_context(running_driver(endpoints, pipeline)),
                 load=running.enter_context(running_load(endpoints, seed=seed)),
-                topic=topic,
-                port=port,
+                topic=KafkaAdmin(endpoints.kafka_bootstrap, TOPIC),
                 say=say,
             )
             maximum = _find_maximum(soak, seconds=maximum_s)
@@ -272,7 +266,6 @@ def measure(
         "thirds": compared,
         "bars": {"within": WITHIN},
         "within_bars": holds,
-        "growth_bytes_per_id": growth_per_id(spans),
         "settling_seconds": settling_s,
         "horizon_seconds": HORIZON_S,
         "sent": sent.messages,
@@ -306,8 +299,7 @@ def _find_maximum(soak: _Soak, *, seconds: float) -> float:
 def _hold(soak: _Soak, *, rate: float, seconds: float) -> float:
     """Wait until the backlog is read, check the disk space, and hold the load."""
     soak.read_all(timeout_s=_BACKLOG / _RATE_MIN)
-    if not _has_room(seconds, rate=rate):
-        _check_room(seconds, rate=rate, keeps_rows=False)
+    if not _check_room(seconds, rate=rate):
         soak.say(
             "the disk cannot hold all rows; they are counted and dropped part by part"
         )
@@ -319,17 +311,18 @@ def _hold(soak: _Soak, *, rate: float, seconds: float) -> float:
     return soak.hold(rate=rate, seconds=seconds)
 
 
-def _has_room(seconds: float, *, rate: float) -> bool:
-    needs = needs_of(seconds * rate, rate=rate, keeps_rows=True)
-    return sum(needs.values()) <= free_bytes(state_directory())
+def _check_room(seconds: float, *, rate: float) -> bool:
+    """Check that a run fits on the disk; return whether all of its rows do as well.
 
-
-def _check_room(seconds: float, *, rate: float, keeps_rows: bool) -> None:
-    check_room(
-        free_bytes(state_directory()),
-        needs_of(seconds * rate, rate=rate, keeps_rows=keeps_rows),
-        fix="Free disk space, or measure fewer --minutes.",
+    Raises:
+        ConfigurationError: ``BENCH_ROOM``.
+    """
+    free = free_bytes(state_directory())
+    kept, dropped = (
+        needs_of(seconds * rate, rate=rate, keeps_rows=keeps) for keeps in (True, False)
     )
+    check_room(free, dropped, fix="Free disk space, or measure fewer --minutes.")
+    return sum(kept.values()) <= free
 
 
 def _check(soak: _Soak, sent: Sent) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 from tallyweir.services.dev.bench.soak.soak_load import STEP_MICROS
 from tallyweir.services.dev.bench.world.bench_world import incomplete_run
 from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
-from tallyweir.services.dev.bench.world.resource_readings import Phases
 from tallyweir.services.local.datasets.page_views import FIRST_VIEW_MICROS
 from tallyweir.sinks.protocol.catalog_limits import FALSE_POSITIVES
 from tallyweir.sinks.seen_ids.bloom_filter import bits_per_id, rate_of_one
@@ -29,6 +28,7 @@ FILTER_BYTES_PER_ID = bits_per_id(rate_of_one(FALSE_POSITIVES)) / 8
 STORED_BYTES_PER_ID = 25.0
 _THIRDS = 3
 _MICRO = 1_000_000
+_COMPARED = ("flat_bytes", "events_per_second", "lag_records", "catalog_by_computed")
 
 Figures = dict[str, Any]
 
@@ -41,23 +41,19 @@ class Sample:
         at: Time of the sample, in seconds of a monotonic clock.
         sent: Messages that the broker has received.
         read: Messages in published batches.
-        own_bytes: Memory by part that belongs to no file; see ``Resident``.
-        file_bytes: Memory by part that belongs to mapped files.
+        memory_bytes: Memory by part that belongs to no file.
         ids: IDs in the catalog.
         expected_ids: IDs that should be there, by the ledger and the watermark.
         catalog_bytes: Size of the catalog's tables.
-        phases: Phases of the batches so far.
     """
 
     at: float
     sent: int
     read: int
-    own_bytes: Mapping[str, int]
-    file_bytes: Mapping[str, int]
+    memory_bytes: Mapping[str, int]
     ids: int
     expected_ids: int
     catalog_bytes: int
-    phases: Phases
 
     @property
     def lag(self) -> int:
@@ -65,14 +61,10 @@ class Sample:
         return max(0, self.sent - self.read)
 
     @property
-    def our_bytes(self) -> int:
-        """Memory of the pipeline, including what each live ID takes by design."""
-        return sum(self.own_bytes[part] for part in OUR_PARTS)
-
-    @property
     def flat_bytes(self) -> float:
         """Memory that must not grow: it excludes what each live ID takes by design."""
-        return self.our_bytes - FILTER_BYTES_PER_ID * self.ids
+        ours = sum(self.memory_bytes[part] for part in OUR_PARTS)
+        return ours - FILTER_BYTES_PER_ID * self.ids
 
     @property
     def computed_bytes(self) -> float:
@@ -140,31 +132,15 @@ def spans_of(samples: Sequence[Sample], *, began: float) -> list[Figures]:
                 (after.sent - before.sent) / (after.at - before.at)
             ),
             "lag_records": after.lag,
-            "memory_bytes": dict(after.own_bytes),
-            "file_bytes": dict(after.file_bytes),
-            "our_bytes": after.our_bytes,
+            "memory_bytes": dict(after.memory_bytes),
             "flat_bytes": round(after.flat_bytes),
             "ids": after.ids,
-            "expected_ids": after.expected_ids,
             "catalog_bytes": after.catalog_bytes,
             "computed_bytes": round(after.computed_bytes),
-            "phases": _shares(before, after),
+            "catalog_by_computed": after.catalog_bytes / max(1, after.computed_bytes),
         }
         for before, after in pairwise(samples)
     ]
-
-
-def _shares(before: Sample, after: Sample) -> dict[str, float]:
-    """Return the share of the time that batches spent in each phase.
-
-    A batch is staged while the one before it is published, so the shares may add up to
-    more than 1.
-    """
-    seconds = after.at - before.at
-    return {
-        phase: round((spent - before.phases.seconds.get(phase, 0.0)) / seconds, 3)
-        for phase, spent in after.phases.seconds.items()
-    }
 
 
 def judge(
@@ -193,16 +169,9 @@ def judge(
     thirds = settled[:third], settled[-third:]
     compared = {
         name: _compare(*([one[name] for one in part] for part in thirds))
-        for name in (
-            *("flat_bytes", "our_bytes", "events_per_second", "lag_records"),
-            *("ids", "catalog_bytes"),
-        )
+        for name in _COMPARED
     }
-    compared["catalog_by_computed"] = _compare(
-        *([_by_computed(one) for one in part] for part in thirds)
-    )
-    memory, throughput = compared["flat_bytes"], compared["events_per_second"]
-    lag, catalog = compared["lag_records"], compared["catalog_by_computed"]
+    memory, throughput, lag, catalog = compared.values()
     lag_max = lag["first"] + LAG_WITHIN_S * rate
     # A pipeline that catches up reads more than arrives, and need not keep that rate.
     flat_rate = min(throughput["first"], rate)
@@ -216,33 +185,7 @@ def judge(
     }
 
 
-def _by_computed(span: Figures) -> float:
-    return float(span["catalog_bytes"] / max(1, span["computed_bytes"]))
-
-
 def _compare(first: Sequence[float], last: Sequence[float]) -> dict[str, float]:
     before, after = median(first), median(last)
     compared = {"first": round(before, 3), "last": round(after, 3)}
     return compared | ({"ratio": round(after / before, 3)} if before else {})
-
-
-def growth_per_id(spans: Sequence[Figures]) -> dict[str, float]:
-    """Return by how much the driver's memory has grown with each additional ID.
-
-    The answer is empty if the catalog has grown by less than a tenth, because the
-    figure would then mean nothing.
-    """
-    if not spans:
-        return {}
-    first, last = spans[0], spans[-1]
-    more = last["ids"] - first["ids"]
-    if more < last["ids"] / 10:
-        return {}
-    return {
-        "driver": round(
-            (last["memory_bytes"]["driver"] - first["memory_bytes"]["driver"]) / more, 2
-        ),
-        "driver_files": round(
-            (last["file_bytes"]["driver"] - first["file_bytes"]["driver"]) / more, 2
-        ),
-    }

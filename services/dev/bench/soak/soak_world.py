@@ -18,8 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
@@ -83,38 +81,24 @@ def needs_of(events: float, *, rate: float, keeps_rows: bool) -> dict[str, int]:
     }
 
 
-class SoakTopic:
-    """A topic from which the broker deletes old messages.
+def create_topic(bootstrap: str) -> None:
+    """Create a topic from which the broker deletes old messages.
 
     If the broker deletes an unread message, the run ends: a driver refuses to skip it.
     """
-
-    def __init__(self, bootstrap: str) -> None:
-        self._admin = admin_client(bootstrap)
-
-    def create(self) -> None:
-        """Create the topic."""
-        topic = NewTopic(
-            TOPIC,
-            num_partitions=PARTITIONS,
-            replication_factor=1,
-            config={
-                "retention.bytes": str(_RETAINED_BYTES),
-                "segment.bytes": str(_SEGMENT_BYTES),
-            },
-        )
-        (made,) = self._admin.create_topics([topic]).values()
-        made.result(ANSWER_TIMEOUT_S)
-
-    def count_sent(self) -> int:
-        """Count the messages that the broker has ever received."""
-        ends = self._admin.list_offsets(
-            {
-                TopicPartition(TOPIC, number): OffsetSpec.latest()
-                for number in range(PARTITIONS)
-            }
-        )
-        return sum(end.result(ANSWER_TIMEOUT_S).offset for end in ends.values())
+    topic = NewTopic(
+        TOPIC,
+        num_partitions=PARTITIONS,
+        replication_factor=1,
+        config={
+            "retention.bytes": str(_RETAINED_BYTES),
+            "segment.bytes": str(_SEGMENT_BYTES),
+        },
+    )
+    # A client that nobody holds ends before it is answered.
+    admin = admin_client(bootstrap)
+    (made,) = admin.create_topics([topic]).values()
+    made.result(ANSWER_TIMEOUT_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

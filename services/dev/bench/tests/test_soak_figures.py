@@ -11,13 +11,11 @@ from tallyweir.services.dev.bench.soak.soak_figures import (
     STORED_BYTES_PER_ID,
     Sample,
     expected_ids,
-    growth_per_id,
     judge,
     rate_while_loaded,
     spans_of,
 )
 from tallyweir.services.dev.bench.world.driver_run import MeasuredBatch
-from tallyweir.services.dev.bench.world.resource_readings import Phases
 from tallyweir.services.local.datasets.page_views import (
     EVENTS_PER_SECOND,
     FIRST_VIEW_MICROS,
@@ -37,20 +35,16 @@ def _sample(number: int, **changed: object) -> Sample:
         "at": 1_000.0 + number * _STEP_S,
         "sent": sent + 50_000,
         "read": sent,
-        "own_bytes": {
+        "memory_bytes": {
             "jvm": 1_500_000_000,
             "python": 500_000_000,
             "driver": 200_000_000,
             "postgres": 800_000_000,
             "broker": 600_000_000,
         },
-        "file_bytes": {"driver": 900_000_000},
         "ids": _IDS,
         "expected_ids": _IDS,
         "catalog_bytes": round(_IDS * STORED_BYTES_PER_ID),
-        "phases": Phases(
-            batches=number, read=sent, seconds={"stage": 6.0 * number, "wait": 2.0}
-        ),
     }
     return Sample(**(plain | changed))
 
@@ -77,7 +71,7 @@ def test_memory_that_grows_by_more_than_a_twentieth_is_not_flat() -> None:
     grown = [
         _sample(
             number,
-            own_bytes=dict(_sample(0).own_bytes)
+            memory_bytes=dict(_sample(0).memory_bytes)
             | {"jvm": 1_500_000_000 + number * 30_000_000},
         )
         for number in range(12)
@@ -92,15 +86,12 @@ def test_what_ids_take_by_design_is_not_counted_as_growth() -> None:
         _sample(
             number,
             ids=_IDS + number * more // 12,
-            own_bytes=dict(_sample(0).own_bytes)
+            memory_bytes=dict(_sample(0).memory_bytes)
             | {"driver": 200_000_000 + round(FILTER_BYTES_PER_ID * number * more / 12)},
         )
         for number in range(12)
     ]
     assert _judge(grown)["memory_flat"]
-    spans = spans_of(grown, began=1_000.0)
-    assert round(FILTER_BYTES_PER_ID, 2) == growth_per_id(spans)["driver"]
-    assert {} == growth_per_id(spans_of([_sample(0), _sample(1)], began=1_000.0))
 
 
 def test_the_brokers_memory_is_not_ours() -> None:
@@ -108,7 +99,8 @@ def test_the_brokers_memory_is_not_ours() -> None:
     grown = [
         _sample(
             number,
-            own_bytes=dict(_sample(0).own_bytes) | {"broker": number * 10_000_000_000},
+            memory_bytes=dict(_sample(0).memory_bytes)
+            | {"broker": number * 10_000_000_000},
         )
         for number in range(12)
     ]
@@ -163,12 +155,11 @@ def test_a_run_that_was_hardly_looked_at_has_no_figures() -> None:
         _judge([_sample(number) for number in range(5)])
 
 
-def test_each_span_tells_its_own_rate_and_phases() -> None:
-    """Shares of its ten seconds."""
+def test_each_span_tells_its_own_rate() -> None:
+    """From one look to the next."""
     _, second = spans_of([_sample(n) for n in range(3)], began=1_000.0)
     assert 20 == second["second"]
     assert (_RATE, _RATE) == (second["events_per_second"], second["sent_per_second"])
-    assert {"stage": 0.6, "wait": 0.0} == second["phases"]
     assert 50_000 == second["lag_records"]
 
 

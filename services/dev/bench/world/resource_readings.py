@@ -5,8 +5,9 @@ The sources are the process table, the driver's metrics, and Postgres.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -20,11 +21,11 @@ from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
 from tallyweir.services.local.embedded.state_directory import state_directory
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.statements import load_statements
-from tallyweir.sinks.protocol.errors import FatalError
 
 #: Parts that are servers, which may have a child process for each session.
 SERVERS = ("broker", "postgres")
 _KIBI = 1024
+_ROLLUP = Path("/proc/self/smaps_rollup")
 
 
 def processes_of(
@@ -60,29 +61,11 @@ def _running(servers: list[psutil.Process | None]) -> list[psutil.Process]:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resident:
-    """Memory of some processes; memory that several of them share counts once.
+def memory_of(driver: psutil.Process, pipeline: BenchPipeline) -> Mapping[str, int]:
+    """Measure the memory of every part that belongs to no file, in bytes.
 
-    Attributes:
-        own: Bytes that belong to no file, including shared memory.
-        files: Bytes of mapped files, which the kernel reclaims when it needs memory.
-    """
-
-    own: int
-    files: int
-
-    def __add__(self, other: Resident) -> Resident:
-        return Resident(own=self.own + other.own, files=self.files + other.files)
-
-
-_NOTHING = Resident(own=0, files=0)
-
-
-def memory_of(
-    driver: psutil.Process, pipeline: BenchPipeline
-) -> Mapping[str, Resident]:
-    """Measure the memory of every part.
+    Memory that several processes share counts once. Mapped files are left out: the
+    kernel reclaims them when it needs memory.
 
     Raises:
         FatalError: ``BENCH_INCOMPLETE``: the kernel does not show the memory.
@@ -95,42 +78,29 @@ def memory_of(
             if part in SERVERS
             for session in process.children(recursive=True)
         ]
-        weighed = [_resident(one.pid) for one in (*processes, *sessions)]
-        found[part] = sum(weighed, _NOTHING)
+        found[part] = sum(_resident(one.pid) for one in (*processes, *sessions))
     return found
 
 
-def _resident(process: int) -> Resident:
+def _resident(process: int) -> int:
     try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        text = Path(f"/proc/{process}/smaps_rollup").read_text()
     except ProcessLookupError:
-        return _NOTHING
-    except FileNotFoundError as missing:
-        if Path("/proc/self/smaps_rollup").exists():
-            return _NOTHING
-        raise _hidden("The kernel does not report the memory in use.") from missing
-    except PermissionError as refused:
-        raise _hidden("The memory of a process cannot be read.") from refused
-    return parse_rollup(lines)
+        return 0
+    except OSError as refused:
+        if isinstance(refused, FileNotFoundError) and _ROLLUP.exists():
+            return 0
+        raise incomplete_run(
+            f"The memory of a process cannot be read: {refused.strerror}.",
+            fix="Measure on Linux, as the user who started the servers.",
+        ) from refused
+    return parse_rollup(text)
 
 
-def _hidden(saw: str) -> FatalError:
-    return incomplete_run(
-        saw, fix="Measure on Linux, as the user who started the servers."
-    )
-
-
-def parse_rollup(lines: Iterable[str]) -> Resident:
-    """Parse the lines of ``/proc/PID/smaps_rollup``."""
-    sizes = {
-        name: int(rest.split()[0]) * _KIBI
-        for name, _, rest in (line.partition(":") for line in lines)
-        if name.startswith("Pss_")
-    }
-    return Resident(
-        own=sizes.get("Pss_Anon", 0) + sizes.get("Pss_Shmem", 0),
-        files=sizes.get("Pss_File", 0),
-    )
+def parse_rollup(text: str) -> int:
+    """Return the bytes that belong to no file, by ``/proc/PID/smaps_rollup``."""
+    sizes = re.findall(r"^Pss_(?:Anon|Shmem): +(\d+) kB", text, re.MULTILINE)
+    return _KIBI * sum(map(int, sizes))
 
 
 _METRICS_TIMEOUT_S = 10.0
