@@ -192,7 +192,8 @@ def test_each_sql_file_is_made_of_named_statements(room: str, file_name: str) ->
     for statement in statements.values():
         text = statement.as_string(None)
         assert text
-        assert ";" not in text
+        # A block of PL/pgSQL is one statement, made of several.
+        assert text.startswith("DECLARE") or ";" not in text
 
 
 def test_staging_has_columns_of_one_width_first() -> None:

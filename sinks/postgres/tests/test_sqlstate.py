@@ -82,7 +82,7 @@ def test_a_refused_connection_without_a_state_is_judged_by_its_words(
         (pg.WithCheckOptionViolation(), True),
         (pg.RaiseException(), True),
         (pg.ProgramLimitExceeded(), True),
-        (pg.StatementTooComplex(), False),
+        (pg.StatementTooComplex(), True),
         (pg.UndefinedColumn(), False),
         (pg.LockNotAvailable(), False),
         (psycopg.OperationalError(), False),
