@@ -29,8 +29,8 @@ _PACKAGES = ("schemas", "sinks", "spark_jobs", "services")
 _INTEGRATION = "integration_tests"
 _CONTAINERS = "integration_tests/containers"
 _PAGES = "integration_tests/pages"
-_FAST = ("-m", "not slow and not spark")
-_SLOW = ("-m", "slow or spark")
+_FAST = ("-m", "not slow and not spark and not long")
+_SLOW = ("-m", "slow or spark or long")
 _SLOW_NOT_LONG = ("-m", "(slow or spark) and not long")
 _NOT_LONG = ("-m", "not long")
 #: Tests without a server share nothing, so they can run in parallel.

@@ -46,7 +46,7 @@ def test_long_tests_run_only_when_asked_for() -> None:
     )[5:]
     assert pages in chosen
 
-    assert simulation.command[-1] == "slow or spark"
+    assert simulation.command[-1] == "slow or spark or long"
     assert "-m" not in integration.command
     assert containers == container_step((), long=True)
     assert "-m" not in containers.command
@@ -71,7 +71,7 @@ def test_unit_needs_no_server_and_leaves_out_what_is_slow() -> None:
     steps = choose_steps((), unit=True, long=False)
 
     assert not any(step.runs_spark for step in steps)
-    assert "not slow and not spark" in steps[-1].command
+    assert "not slow and not spark and not long" in steps[-1].command
 
 
 def test_what_unit_leaves_out_has_a_step_of_its_own() -> None:
@@ -81,7 +81,7 @@ def test_what_unit_leaves_out_has_a_step_of_its_own() -> None:
     assert unit == choose_steps((), unit=True, long=False)[-1]
     in_lanes = ("-n", "2", "--dist", "loadfile")
     assert {*simulation.command[:-1]} - {*in_lanes} <= {*unit.command[:-1]}
-    assert "not slow and not spark" == unit.command[-1]
+    assert "not slow and not spark and not long" == unit.command[-1]
     assert "(slow or spark) and not long" == simulation.command[-1]
 
 
