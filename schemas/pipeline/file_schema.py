@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -13,6 +14,9 @@ from pydantic_core import core_schema
 from tallyweir.schemas.pipeline.document.file_keys import Keys
 from tallyweir.schemas.pipeline.pipeline_keys import PipelineKeys
 from tallyweir.sinks.protocol.durations import format_duration
+
+#: Where the schema is kept, beside the pipeline files.
+SCHEMA_FILE = "pipeline.schema.json"
 
 _ATTRIBUTE = re.compile(
     r"^    (\w+): (.+?)(?=^    \w|^\S|\Z)", re.MULTILINE | re.DOTALL
@@ -51,6 +55,17 @@ class _FileSchema(GenerateJsonSchema):
                 one = described["properties"][field.alias]
                 one["description"] = " ".join(told.split())
         return described
+
+
+def editor_line(folder: Path) -> str:
+    """Return the line by which editors find the schema, for a pipeline file's top.
+
+    Args:
+        folder: Where the file goes. If the schema is not there, the line is empty.
+    """
+    if not (folder / SCHEMA_FILE).is_file():
+        return ""
+    return f"# yaml-language-server: $schema={SCHEMA_FILE}\n"
 
 
 def pipeline_file_schema() -> dict[str, Any]:

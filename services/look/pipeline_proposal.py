@@ -19,6 +19,7 @@ from tallyweir.schemas.contract import (
 )
 from tallyweir.schemas.formats.json.json_envelope import DEBEZIUM, ROW
 from tallyweir.schemas.pipeline.checks.names import check_table
+from tallyweir.schemas.pipeline.file_schema import editor_line
 from tallyweir.services.look.disorder import written_delay
 from tallyweir.services.look.document_fields import LookedField
 from tallyweir.services.look.id_candidates import HEADER, IdCandidate, choose_id
@@ -218,7 +219,6 @@ def write_yaml(proposal: Proposal, read: str, folder: Path) -> str:
     """
     delay = format_duration(proposal.watermark_delay)
     lines = [
-        *_schema_line(folder),
         f"# Made by tallyweir look: {read}.",
         f"pipeline: {proposal.name}",
         "source:",
@@ -230,14 +230,7 @@ def write_yaml(proposal: Proposal, read: str, folder: Path) -> str:
         "outputs:",
         f"  - append: {{table: {_scalar(table_name(proposal.topic))}}}",
     ]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _schema_line(folder: Path) -> list[str]:
-    name = "pipeline.schema.json"
-    if not (folder / name).is_file():
-        return []
-    return [f"# yaml-language-server: $schema={name}"]
+    return editor_line(folder) + "".join(f"{line}\n" for line in lines)
 
 
 def _content_lines(proposal: Proposal, folder: Path) -> list[str]:

@@ -129,8 +129,11 @@ def run(
 def _write(
     template: Template, settings: list[str] | None, directory: Path, *, replace: bool
 ) -> list[Path]:
+    from tallyweir.schemas.pipeline.file_schema import editor_line
     from tallyweir.services.local.templates.template import parse_settings, write_files
 
-    return write_files(
-        directory, template.files(parse_settings(settings or [])), replace=replace
-    )
+    files = template.files(parse_settings(settings or []))
+    if template.file.suffix == ".yaml":
+        line = editor_line(directory).encode()
+        files[template.file.name] = line + files[template.file.name]
+    return write_files(directory, files, replace=replace)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from tallyweir.schemas.pipeline.pipeline_file import load_pipeline
 from tallyweir.services.cli import app as command_line
+from tallyweir.services.cli.pipelines.templates import init
 from tallyweir.sinks.protocol.errors import FencedError
 
 
@@ -62,3 +65,17 @@ def test_an_error_in_a_command_becomes_its_exit_code(
 
     assert command_line.main() == 76
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_schema", [False, True])
+def test_a_template_names_the_schema_that_lies_beside_it(
+    tmp_path: Path, *, has_schema: bool
+) -> None:
+    """Editors read it in the first line; without the file they would look in vain."""
+    if has_schema:
+        (tmp_path / "pipeline.schema.json").write_text("{}")
+    init("page-views", directory=tmp_path)
+    written = (tmp_path / "page-views.yaml").read_text("utf-8")
+    line = "# yaml-language-server: $schema=pipeline.schema.json\n"
+    assert written.startswith(line) == has_schema
+    assert load_pipeline(tmp_path / "page-views.yaml").name == "page-views"
