@@ -7,7 +7,6 @@ by; ``tallyweir.sinks.postgres.server.locks`` says what the lock promises.
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from prometheus_client import Counter, Gauge
 from tallyweir.sinks.metrics_endpoint import Heartbeat
 from tallyweir.sinks.postgres.server.locks import LockedSession
 from tallyweir.sinks.protocol.errors import TallyweirError
+from tallyweir.sinks.stop_event import StopEvent
 
 
 class RepeatingService:
@@ -33,7 +33,7 @@ class RepeatingService:
 
     def __init__(self, *, every_s: float, silence_max_s: float) -> None:
         self._every_s = every_s
-        self._stop = threading.Event()
+        self._stop = StopEvent()
         self._log = structlog.get_logger()
         #: Beats after each round that reached the home database.
         self.rounds = Heartbeat(silence_max_s=silence_max_s + every_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from tallyweir.services.produce.faults import (
 )
 from tallyweir.services.produce.producer import EventProducer
 from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.stop_event import StopEvent
 
 PROGRESS_INTERVAL_S = 1.0
 _LOOK_AT_CLOCK_EVERY = 256
@@ -205,7 +205,7 @@ class PacedRecords:
         self._rate = rate
         self._events = events
         self._seconds = seconds
-        self._stopped = threading.Event()
+        self._stopped = StopEvent()
 
     @property
     def line_number(self) -> int | None:

@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from tallyweir.schemas.pipeline import Pipeline
 from tallyweir.sinks import process_log
 from tallyweir.sinks.protocol.errors import TallyweirError, describe_error
 from tallyweir.sinks.protocol.votes import EventCounts
+from tallyweir.sinks.stop_event import StopEvent
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings
 from tallyweir.spark_jobs.engine.pipeline_code import load_with_code
 
@@ -115,7 +115,7 @@ _STOPPING = (
 )
 
 
-def stop_on_signals() -> threading.Event:
+def stop_on_signals() -> StopEvent:
     """Return the event that SIGTERM and Ctrl-C set.
 
     A second Ctrl-C ends the process at once.
@@ -124,7 +124,7 @@ def stop_on_signals() -> threading.Event:
         A second Ctrl-C has the effect of ``kill -9``: the current batch is published or
         dropped whole.
     """
-    stop = threading.Event()
+    stop = StopEvent()
     screen = _screen()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
