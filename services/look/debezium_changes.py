@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tallyweir.schemas.errors import DecodeError
-from tallyweir.schemas.formats.json.json_envelope import OP, ROW, unwrap
+from tallyweir.schemas.formats.json.json_envelope import OP, ROW, change_of
 from tallyweir.schemas.formats.json.json_fields import PRECISION_MAX, REST_COLUMN
-from tallyweir.schemas.formats.json.json_text import Number, Value, parse_document
+from tallyweir.schemas.formats.json.json_text import Number, Value
 from tallyweir.services.look.document_fields import DocumentFields, LookedField
 from tallyweir.services.look.field_profile import InferredType
 
@@ -55,11 +55,10 @@ class DebeziumChanges:
     types: dict[str, str] = field(default_factory=dict)
     _schema: Value = None
 
-    def add(self, payload: bytes) -> None:
-        """Note a value that looks like a change."""
-        document = parse_document(payload)
+    def add(self, document: dict[str, Value]) -> None:
+        """Note a document that looks like a change."""
         try:
-            change = unwrap(payload)
+            change = change_of(document)
         except DecodeError:
             return
         self.fields.add({name: change[name] for name in (ROW, OP) if name in change})

@@ -162,7 +162,8 @@ class TopicProfile:
             assert seen.document is not None, "JSON has a document"
             self._add_document(row, record, seen.document)
         elif seen.kind in CHANGES:
-            self.changes.add(record.value)
+            assert seen.document is not None, "changes are documents"
+            self.changes.add(seen.document)
             self._keep_row(record)
         elif seen.record is not None:
             self._add_event(row, record, seen)

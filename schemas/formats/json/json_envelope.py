@@ -62,7 +62,15 @@ def unwrap(payload: bytes | None) -> dict[str, Value]:
     """
     if payload is None:
         raise SkippedRecordError("tombstone")
-    document = parse_document(payload)
+    return change_of(parse_document(payload))
+
+
+def change_of(document: dict[str, Value]) -> dict[str, Value]:
+    """Return the members of a change that is read already, as ``unwrap`` does.
+
+    Raises:
+        DecodeError: As ``unwrap`` does.
+    """
     try:
         members = _without_schema(document)
         other = _find_other(members)
