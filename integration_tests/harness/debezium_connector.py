@@ -5,7 +5,6 @@ Both come from packages, as test-jars.lock lists them.
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import time
@@ -55,6 +54,7 @@ class DebeziumConnector:
         settings: Mapping[str, str],
     ) -> None:
         self._directory = directory
+        self._name = prefix
         self._port = free_port()
         plugin = directory / "plugins" / "debezium"
         plugin.mkdir(parents=True)
@@ -116,36 +116,23 @@ class DebeziumConnector:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        name = json.loads(self._await("/connectors"))[0]
         give_up = time.monotonic() + _DEADLINE_S
-        while '"tasks":[{"id":0,"state":"RUNNING"' not in self._await(
-            f"/connectors/{name}/status"
-        ):
-            assert time.monotonic() < give_up, self._log()
-            time.sleep(_POLL_S)
-
-    def kill(self) -> None:
-        """Kill it, as a machine that loses power does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(_DEADLINE_S)
-            self._process = None
-
-    def remove(self) -> None:
-        """Kill it, and take away what it kept."""
-        self.kill()
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    def _await(self, path: str) -> str:
-        give_up = time.monotonic() + _DEADLINE_S
-        while True:
-            status, body = get(self._port, path)
-            if status == 200 and body != "[]":
-                return body
-            assert self._process is not None
+        while '"tasks":[{"id":0,"state":"RUNNING"' not in self._status():
             assert self._process.poll() is None, self._log()
             assert time.monotonic() < give_up, self._log()
             time.sleep(_POLL_S)
+
+    def remove(self) -> None:
+        """Kill it, as a machine that loses power does, and take away what it kept."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(_DEADLINE_S)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _status(self) -> str:
+        """Return what the worker says of the connector; nothing while it starts."""
+        status, body = get(self._port, f"/connectors/{self._name}/status")
+        return body if status == 200 else ""
 
     def _log(self) -> str:
         return (self._directory / "log").read_text(errors="replace")[-5_000:]
