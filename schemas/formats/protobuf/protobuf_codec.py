@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError as ParserError
+from google.protobuf.message import Message
 
 from tallyweir.schemas.errors import DecodeError, EncodeError, ReasonCode
 from tallyweir.schemas.formats.format import BegunEvent, BegunField, EventRecord
-from tallyweir.schemas.formats.protobuf.message_fields import read_tree
+from tallyweir.schemas.formats.protobuf.message_fields import first_unset, read_tree
 from tallyweir.schemas.formats.protobuf.message_values import (
     Get,
     Put,
@@ -123,9 +124,11 @@ class ProtobufCodec:
         except ParserError as exc:
             self.walk.check(payload)
             raise MessageFault(ReasonCode.MALFORMED, "no message") from exc
-        if self.may_lack and not message.IsInitialized():
+        if self.may_lack and (unset := first_unset(message)) is not None:
             self.walk.check(payload)
-            raise _missing(message)
+            fault = MessageFault(ReasonCode.MISSING_FIELD, "missing, and required")
+            fault.path.append(unset)
+            raise fault
         written = message.SerializeToString(deterministic=True)
         message.DiscardUnknownFields()
         has_unnamed = message.ByteSize() != len(written)
@@ -196,6 +199,8 @@ class ProtobufCodec:
                 if field.containing_oneof is not None:
                     _choose(chosen, field)
                 put(message, value)
+            if self.may_lack:
+                _check_required(message)
             written = bytes(message.SerializeToString(deterministic=True))
             # The library refuses a lone surrogate, say, with errors of any class.
         except Exception as exc:
@@ -318,10 +323,11 @@ def _has_required(message: Descriptor) -> bool:
     return False
 
 
-def _missing(message: Any) -> MessageFault:  # noqa: ANN401 - as above
-    fault = MessageFault(ReasonCode.MISSING_FIELD, "missing, and required")
-    fault.path.append(message.FindInitializationErrors()[0])
-    return fault
+def _check_required(message: Message) -> None:
+    # The library checks it too, but its own message about it may kill the process.
+    unset = first_unset(message)
+    if unset is not None:
+        raise MisfitError(f"field {unset}: missing, and required")
 
 
 def _choose(chosen: dict[str, str], field: FieldDescriptor) -> None:

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError as ParserError
 from tallyweir.schemas.codec import decode, encode
 from tallyweir.schemas.contract import Contract
 from tallyweir.schemas.errors import DecodeError
-from tallyweir.schemas.formats.protobuf.message_fields import can_lack
+from tallyweir.schemas.formats.protobuf.message_fields import can_lack, first_unset
 from tallyweir.schemas.formats.protobuf.proto_file import message_of
 from tallyweir.schemas.formats.protobuf.protobuf_codec import (
     MessageEvent,
@@ -103,6 +103,7 @@ def check_type(seed: int) -> int:
     for _ in range(_MESSAGES):
         message = made_message(source, contract)
         payload = message.SerializePartialToString()
+        assert (first_unset(message) is None) == message.IsInitialized(), seed
         if not message.IsInitialized():
             continue
         event = codec.read(payload)

@@ -114,6 +114,35 @@ def test_proto2_tells_absent_from_default_and_requires() -> None:
     assert [field.nullable for field in one.fields] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        (b"\x08\x01\x1a\x04\x12\x02\x08\x01\x1a\x00", "items[0].id"),
+        (b"\x08\x01\x1a\x08\x08\x01\x12\x04\x08\x01\x10\x01\x1a\x00", "items[1].id"),
+        (b"\x08\x01\x22\x05\x0a\x01k\x12\x00", 'named["k"].id'),
+        (b"\x08\x01\x2a\x02\x2a\x00", "inner.id"),
+    ],
+)
+def test_a_required_field_is_missed_by_its_path(payload: bytes, expected: str) -> None:
+    """After a map with entries the library's own search for it kills the process."""
+    fields = (
+        "required int32 id = 1; map<int32, int32> counts = 2; repeated M items = 3;"
+        "map<string, M> named = 4; optional M inner = 5;"
+    )
+    assert f"MISSING_FIELD: field {expected}: " in told(fields, payload, syntax=_OLD)
+
+
+def test_a_record_without_a_required_field_is_not_written() -> None:
+    """The library's own message about it would kill the process as well."""
+    one = contract(
+        "required int32 id = 1; map<int32, int32> counts = 2; repeated M items = 3;",
+        syntax=_OLD,
+    )
+    record: dict[str, object] = {"id": 1, "counts": '{"1": 1}', "items": "[{}]"}
+    with pytest.raises(EncodeError, match=r"items\[0\]\.id: missing, and required"):
+        encode(one, record)
+
+
 def test_the_largest_numbers_keep_their_digits() -> None:
     """In columns and in JSON, where they are texts."""
     fields = "uint64 a = 1; P b = 2; repeated uint64 c = 3;"
