@@ -15,10 +15,10 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from integration_tests.harness.apicurio import Apicurio
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import NOON, Sent
 from integration_tests.harness.watched_driver import WatchedDriver
+from tallyweir.services.local.embedded.apicurio import Apicurio
 
 _FIRST: dict[str, Any] = {
     "type": "record",

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.harness.apicurio import Apicurio
 from integration_tests.harness.readings import Sent
 from integration_tests.harness.registry_world import SCHEMAS, RegistryWorld
 from integration_tests.harness.replayed import replay
 from integration_tests.harness.written_topic import WrittenTopic
+from tallyweir.services.local.embedded.apicurio import Apicurio
 from tallyweir.services.operate.redrive.letter_report import letter_json
 from tallyweir.sinks.postgres.audit import read_letter
 from tallyweir.sinks.postgres.server.connection import connect

@@ -1,7 +1,8 @@
 """The parts of the product: packages and jars of the locks, and pyspark's own jars.
 
 No lock names the jars inside of the ``pyspark`` package. The hash of the package pins
-all of them, and its licence files cover them.
+all of them, and its licence files cover them. So does the hash of the schema registry's
+archive pin the jars inside of that.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ RUNTIME_LOCKS = (
     "requirements-peers.lock",
     "requirements-notebook.lock",
 )
-JAR_SECTIONS = ("spark", "broker", "bench", "flink")
+JAR_SECTIONS = ("spark", "broker", "bench", "flink", "registry")
 
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -41,6 +42,8 @@ class Component:
         group: Maven's ``groupId``; empty for a Python package.
         hashes: SHA-256 of each file that may be installed, in hex.
         locks: The locks that name it, such as ``jars.lock#spark`` for a section.
+        qualifiers: What Maven needs beside the version, as a package URL has it; empty
+            for a Python package.
     """
 
     group: str
@@ -48,12 +51,15 @@ class Component:
     version: str
     hashes: tuple[str, ...]
     locks: tuple[str, ...]
+    qualifiers: str = ""
 
     @property
     def purl(self) -> str:
         """Its package URL, which is unique."""
         if self.group:
-            return f"pkg:maven/{self.group}/{self.name}@{self.version}?type=jar"
+            return (
+                f"pkg:maven/{self.group}/{self.name}@{self.version}?{self.qualifiers}"
+            )
         return f"pkg:pypi/{self.name}@{self.version}"
 
 
@@ -113,6 +119,7 @@ def _jars(root: Path) -> Iterable[Component]:
                 version=jar.version,
                 hashes=(jar.sha256,),
                 locks=(f"{JAR_LOCK.name}#{section}",),
+                qualifiers=jar.qualifiers,
             )
 
 
@@ -123,6 +130,7 @@ def _united(one: Component, other: Component) -> Component:
         version=one.version,
         hashes=_without_repeats([*one.hashes, *other.hashes]),
         locks=_without_repeats([*one.locks, *other.locks]),
+        qualifiers=one.qualifiers,
     )
 
 

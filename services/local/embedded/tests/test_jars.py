@@ -99,7 +99,7 @@ def test_a_good_jar_is_fetched_once(
     assert path == tmp_path / "jars" / "a-1.jar"
 
 
-@pytest.mark.parametrize("section", ["spark", "broker", "bench", "flink"])
+@pytest.mark.parametrize("section", ["spark", "broker", "bench", "flink", "registry"])
 def test_every_locked_jar_has_a_whole_hash(section: str) -> None:
     """No entry of the lock lets just any file through."""
     assert all(len(bytes.fromhex(jar.sha256)) == 32 for jar in locked_jars(section))

