@@ -19,6 +19,7 @@ from tallyweir.services.cli.arguments import EndsWithJson
 from tallyweir.services.cli.command import command
 from tallyweir.services.cli.rendering import note, say, say_json, say_table
 from tallyweir.services.cli.signals import end_once_on_signals
+from tallyweir.services.dev.chaos.plan import EventFormat
 from tallyweir.sinks.protocol.errors import FatalError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _DATABASES_MAX = 8
 @command(
     "tallyweir chaos --kills 10 --events 50000 --seed 7",
     "tallyweir chaos --kills 300 --events 1000000 --report chaos.md",
+    "tallyweir chaos --kills 25 --databases 3 --format registry",
 )
 def chaos(  # noqa: PLR0913, PLR0917 (the options of a command)
     kills: Annotated[
@@ -50,6 +52,12 @@ def chaos(  # noqa: PLR0913, PLR0917 (the options of a command)
             min=1, max=_DATABASES_MAX, help="Database servers: home and participants."
         ),
     ] = 1,
+    event_format: Annotated[
+        EventFormat,
+        typer.Option(
+            "--format", help="How events are written; registry has faults of its own."
+        ),
+    ] = EventFormat.AVRO,
     as_json: EndsWithJson = False,
     report: Annotated[
         Path | None, typer.Option(help="Write a page about the run to this file.")
@@ -74,7 +82,13 @@ def chaos(  # noqa: PLR0913, PLR0917 (the options of a command)
         note(f"{time.monotonic() - started:7.1f} s  {text}")
 
     end_once_on_signals()
-    options = ChaosOptions(kills=kills, events=events, seed=seed, databases=databases)
+    options = ChaosOptions(
+        kills=kills,
+        events=events,
+        seed=seed,
+        databases=databases,
+        event_format=event_format,
+    )
     plan = write_plan(options, records=count_records(events))
     tell(f"seed {seed}, git {read_git_commit()}")
     tell(f"plan: {json.dumps(plan.as_json())}")

@@ -5,6 +5,7 @@
 - ``sender``, ``sent_log``: send them, record what the broker has, limit how
   far sending may run ahead.
 - ``chaos_world``: the run's own broker, database servers, topic and pipeline.
+- ``registered_writers``: the schemas of the events, if they are in a registry.
 - ``wire_proxy``: cuts the network at a chosen message.
 - ``supervisor``: keeps a driver running, as an init system does.
 - ``nemesis``: carries the plan out.

@@ -74,6 +74,7 @@ class ChaosReport:
                     name: getattr(self.plan.options, name)
                     for name in ("kills", "events", "databases")
                 },
+                "format": str(self.plan.options.event_format),
                 "batch_offsets_max": self.plan.batch_offsets_max,
             },
             "kills": self.kills,
@@ -109,7 +110,8 @@ class ChaosReport:
         recovery = self.recovery.as_json()
         command = (
             f"./tallyweir chaos --kills {options.kills} --events {options.events} "
-            f"--seed {options.seed} --databases {options.databases}"
+            f"--seed {options.seed} --databases {options.databases} "
+            f"--format {options.event_format}"
         )
         work = (
             f"{sum(self.kills.values()):,} faults hit, {self.drivers:,} drivers ran, "

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from tallyweir.schemas.contract import load_contract
 from tallyweir.services.dev.chaos.chaos_report import ChaosReport, read_git_commit
 from tallyweir.services.dev.chaos.chaos_world import (
     PIPELINE,
@@ -114,7 +113,7 @@ def _working(
             stack.callback(log.save_committed, world.directory / "sent.jsonl")
         gate = Gate()
         workload = Workload(
-            load_contract("chaos_event.v1.avsc", world.pipeline_file),
+            world.writer_at,
             events=plan.options.events,
             seed=plan.options.seed,
         )

@@ -13,17 +13,21 @@ import shutil
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from tallyweir.services.dev.chaos.plan import HOME, ChaosPlan
+from tallyweir.schemas.contract import Contract, load_contract
+from tallyweir.services.dev.chaos.plan import HOME, ChaosPlan, EventFormat
+from tallyweir.services.dev.chaos.registered_writers import RegisteredWriters
 from tallyweir.services.dev.chaos.wire_proxy import WireProxy, wire_proxy
 from tallyweir.services.dev.chaos.workload import PARTITIONS, SPAN_US
 from tallyweir.services.dev.cleared_directory import cleared_directory
 from tallyweir.services.kafka.topics import ensure_topic
+from tallyweir.services.local.embedded.apicurio import Apicurio
+from tallyweir.services.local.embedded.embedded_server import EmbeddedServer
 from tallyweir.services.local.embedded.kafka import EmbeddedKafka
 from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
 from tallyweir.services.local.embedded.state_directory import (
@@ -31,6 +35,7 @@ from tallyweir.services.local.embedded.state_directory import (
     empty_directory,
 )
 from tallyweir.services.process.endpoints import Endpoints, child_environment
+from tallyweir.services.produce.source_section import read_source_section
 from tallyweir.sinks.postgres.schema.migrations import migrate
 from tallyweir.sinks.postgres.server.connection import pin
 from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
@@ -43,6 +48,15 @@ _HERE = Path(__file__).parent
 _CONTRACT = "chaos_event.v1.avsc"
 _PIPELINE_FILE = "chaos.yaml"
 _DRIVER_MEMORY = "1g"
+#: What the source has, by the format of its events; columns in the contract's order.
+_SOURCES = {
+    EventFormat.AVRO: f"schema: {_CONTRACT}",
+    EventFormat.JSON: "format: json\n  fields: {event_id: text not null, "
+    "site: text not null, amount: bigint not null, "
+    "happened_at: timestamptz not null, note: text not null}",
+    EventFormat.REGISTRY: "schema: registry",
+}
+_REGISTERED = "SELECT schema_id FROM tallyweir.registered_schema"
 
 #: Events may wait this many stages for their turn, so their times may differ as much.
 _STAGES_OF_DELAY = 2
@@ -59,6 +73,8 @@ class ChaosWorld:
         proxies: The proxy in front of each server.
         pipeline_file: The pipeline file that the drivers run.
         batch_offsets_max: Most offsets that a batch may read.
+        contract: The contract that the pipeline's columns are of.
+        writers: The schemas of the events, if they are in a registry.
     """
 
     directory: Path
@@ -67,11 +83,17 @@ class ChaosWorld:
     proxies: Mapping[str, WireProxy]
     pipeline_file: Path
     batch_offsets_max: int
+    contract: Contract
+    writers: RegisteredWriters | None = None
 
     @property
     def participants(self) -> dict[str, str]:
         """Connection strings of the participants past the proxies, by name."""
         return {name: one.dsn for name, one in self.servers.items() if name != HOME}
+
+    def writer_at(self, share: float) -> Contract:
+        """Return the contract of what is sent after this share of the run's events."""
+        return self.contract if self.writers is None else self.writers.at(share)
 
     def connect(self, database: str = HOME) -> psycopg.Connection[tuple[Any, ...]]:
         """Connect past the proxy, in autocommit; errors are psycopg's own."""
@@ -86,13 +108,13 @@ class ChaosWorld:
 
     def driver_environment(self, state: Path) -> dict[str, str]:
         """Return the environment of a driver that keeps its files in ``state``."""
-        return self._environment(
-            state, {name: proxy.dsn for name, proxy in self.proxies.items()}
-        )
+        registry = {} if self.writers is None else self.writers.registry.environment
+        dsns = {name: proxy.dsn for name, proxy in self.proxies.items()}
+        return self._environment(state, dsns) | registry
 
     @property
     def replay_environment(self) -> dict[str, str]:
-        """The environment of a replay, which goes past the proxies."""
+        """The environment of a replay: past the proxies, and without a registry."""
         dsns = {name: server.dsn for name, server in self.servers.items()}
         return self._environment(self.directory / "replay", dsns)
 
@@ -133,7 +155,11 @@ def chaos_world(plan: ChaosPlan, *, keep: bool) -> Iterator[ChaosWorld]:
             name: EmbeddedPostgres(directory / f"postgres-{name}")
             for name in plan.options.database_names
         }
-        everything: list[EmbeddedKafka | EmbeddedPostgres] = [kafka, *servers.values()]
+        everything: list[EmbeddedServer] = [kafka, *servers.values()]
+        has_registry = plan.options.event_format is EventFormat.REGISTRY
+        registry = Apicurio(directory / "registry")
+        if has_registry:
+            everything.append(registry)
         for server in everything:
             stack.callback(server.stop)
         with ThreadPoolExecutor() as starters:
@@ -146,14 +172,42 @@ def chaos_world(plan: ChaosPlan, *, keep: bool) -> Iterator[ChaosWorld]:
             name: stack.enter_context(wire_proxy(server.dsn))
             for name, server in servers.items()
         }
-        yield ChaosWorld(
+        world = ChaosWorld(
             directory=directory,
             kafka=kafka,
             servers=servers,
             proxies=proxies,
             pipeline_file=pipeline_file,
             batch_offsets_max=plan.batch_offsets_max,
+            contract=_contract(pipeline_file, plan.options.event_format),
         )
+        if has_registry:
+            world = replace(world, writers=_registered_writers(registry, world, plan))
+        yield world
+
+
+def _contract(pipeline_file: Path, event_format: EventFormat) -> Contract:
+    if event_format is EventFormat.REGISTRY:
+        return load_contract(_CONTRACT, _HERE)
+    (reference,) = read_source_section(pipeline_file).schemas
+    return load_contract(reference, pipeline_file)
+
+
+def _registered_writers(
+    registry: Apicurio, world: ChaosWorld, plan: ChaosPlan
+) -> RegisteredWriters:
+    def read_kept() -> set[int]:
+        with world.connect() as home:
+            return {schema_id for (schema_id,) in home.execute(_REGISTERED)}
+
+    return RegisteredWriters(
+        registry,
+        subject=f"{TOPIC}-value",
+        contract_file=_HERE / _CONTRACT,
+        folder=world.directory / "writers",
+        count=plan.stages,
+        read_kept=read_kept,
+    )
 
 
 def _write_pipeline(path: Path, plan: ChaosPlan) -> None:
@@ -164,6 +218,7 @@ def _write_pipeline(path: Path, plan: ChaosPlan) -> None:
     text = (_HERE / "pipeline.yaml").read_text("utf-8")
     path.write_text(
         text.format(
+            contract=_SOURCES[plan.options.event_format],
             # A window must close only when no more events for it can arrive.
             watermark_delay_s=3_600 + math.ceil(_STAGES_OF_DELAY * stage_us / 1e6),
             append="{table: "

@@ -20,16 +20,19 @@ import psutil
 
 from tallyweir.services.dev.chaos.chaos_world import PIPELINE, ChaosWorld
 from tallyweir.services.dev.chaos.plan import ChaosPlan, Injection, Kind
+from tallyweir.services.dev.chaos.registered_writers import RegisteredWriters
 from tallyweir.services.dev.chaos.sender import Gate
 from tallyweir.services.dev.chaos.supervisor import PATIENCE_S, Driver, Supervisor
 from tallyweir.sinks.protocol.errors import FatalError
 
 _MID_BATCH_WAIT_S = 10.0
 _CUT_WAIT_S = 20.0
+_ASKING_WAIT_S = 20.0
 _POLL_S = 0.05
 _STOP_DEADLINE_S = 30.0
 #: A checkpoint is old once the driver has published this many batches after the copy.
 _BATCHES_TO_AGE = 2
+_UNAVAILABLE = "REGISTRY_UNAVAILABLE"
 _WORKER_MARK = "tallyweir.spark_jobs.engine.python_daemon"
 
 
@@ -144,6 +147,8 @@ class Nemesis:
                 driver, in_place=in_place
             ),
             Kind.NETWORK_CUT: lambda: self._cut_network(injection),
+            Kind.REGISTRY_KILL: lambda: self._kill_registry(driver),
+            Kind.REGISTRY_WIPE: self._wipe_registry,
         }
         return actions[injection.kind]()
 
@@ -267,6 +272,32 @@ class Nemesis:
             # The driver needs new batches, so that one of them can be cut.
             self._give_work(self._plan.batch_offsets_max)
         return proxy.disarm()
+
+    def _wipe_registry(self) -> bool:
+        return self._writers.wipe()
+
+    @property
+    def _writers(self) -> RegisteredWriters:
+        assert self._world.writers is not None, "only such a run has these faults"
+        return self._world.writers
+
+    def _kill_registry(self, driver: Driver) -> bool:
+        """Take the registry away until the driver has asked it in vain."""
+        self._writers.restore()
+        registry = self._writers.registry
+        process = registry.daemon.find()
+        driver.error_code = ""
+        if process is None or not _kill_process(process, signal.SIGKILL):
+            return False
+        # The driver needs records of a schema that it does not know.
+        self._gate.open_to(self._gate.open_until + self._plan.stage_records)
+        self._supervisor.await_change(
+            lambda: driver.error_code == _UNAVAILABLE or not driver.serves,
+            _ASKING_WAIT_S,
+        )
+        was_hit = driver.error_code == _UNAVAILABLE
+        registry.start()
+        return was_hit
 
     def _await_progress(self, records: int) -> None:
         """Wait until the pipeline has read this many records."""

@@ -28,6 +28,26 @@ class Kind(StrEnum):
     CHECKPOINT_DELETED = "checkpoint_deleted"
     CHECKPOINT_RESTORED = "checkpoint_restored"
     NETWORK_CUT = "network_cut"
+    REGISTRY_KILL = "registry_kill"
+    REGISTRY_WIPE = "registry_wipe"
+
+
+class EventFormat(StrEnum):
+    """How the events of a run are written."""
+
+    AVRO = "avro"
+    JSON = "json"
+    #: Avro whose schemas are in a registry.
+    REGISTRY = "registry"
+
+
+_OF_A_REGISTRY = frozenset({Kind.REGISTRY_KILL, Kind.REGISTRY_WIPE})
+
+
+def kinds_in(event_format: EventFormat) -> list[Kind]:
+    """List the kinds of faults that a run in a format can have."""
+    has_registry = event_format is EventFormat.REGISTRY
+    return [kind for kind in Kind if has_registry or kind not in _OF_A_REGISTRY]
 
 
 #: How often each kind occurs in a deck, after each kind has occurred once.
@@ -41,6 +61,8 @@ _WEIGHTS = {
     Kind.CHECKPOINT_DELETED: 2,
     Kind.CHECKPOINT_RESTORED: 2,
     Kind.NETWORK_CUT: 6,
+    Kind.REGISTRY_KILL: 4,
+    Kind.REGISTRY_WIPE: 2,
 }
 
 
@@ -136,12 +158,14 @@ class ChaosOptions:
         events: Number of different valid events.
         seed: Decides workload and faults.
         databases: Number of databases: the home and its participants.
+        event_format: How the events are written.
     """
 
     kills: int
     events: int
     seed: int
     databases: int
+    event_format: EventFormat = EventFormat.AVRO
 
     @property
     def database_names(self) -> tuple[str, ...]:
@@ -166,9 +190,14 @@ class ChaosPlan:
     batch_offsets_max: int
 
     @property
+    def stages(self) -> int:
+        """Number of equal parts of the run, of which most have a fault."""
+        return _stages(len(self.injections))
+
+    @property
     def stage_records(self) -> int:
         """Records between two faults, on average."""
-        return max(1, self.records // _stages(len(self.injections)))
+        return max(1, self.records // self.stages)
 
     def as_json(self) -> dict[str, object]:
         """Return everything that the seed decided, except for the events."""
@@ -193,7 +222,7 @@ def write_plan(options: ChaosOptions, *, records: int) -> ChaosPlan:
         records: Number of records that the workload commits.
     """
     source = random.Random(f"{options.seed}/plan")  # noqa: S311 (repeatable)
-    kinds = _kinds(source)
+    kinds = _kinds(source, kinds_in(options.event_format))
     stages = _stages(options.kills)
     injections = tuple(
         _injection(
@@ -226,10 +255,9 @@ def _stages(kills: int) -> int:
     return kills + 2 + kills // 10
 
 
-def _kinds(source: random.Random) -> Iterator[Kind]:
+def _kinds(source: random.Random, deck: list[Kind]) -> Iterator[Kind]:
     """Yield every kind once, shuffled; then shuffled decks by weight, without end."""
-    deck = list(Kind)
-    weighted = [kind for kind, weight in _WEIGHTS.items() for _ in range(weight)]
+    weighted = [kind for kind in deck for _ in range(_WEIGHTS[kind])]
     while True:
         source.shuffle(deck)
         yield from deck

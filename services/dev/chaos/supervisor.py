@@ -49,6 +49,7 @@ class Driver:
         is_killed: Whether the nemesis has killed it.
         is_superseded: Whether a newer driver has claimed an epoch.
         is_draining: Whether it was told to stop.
+        error_code: Why it has started over last; empty if it never has.
     """
 
     number: int
@@ -64,6 +65,7 @@ class Driver:
     is_killed: bool = False
     is_superseded: bool = False
     is_draining: bool = False
+    error_code: str = ""
     exit_code: int | None = None
 
     @property
@@ -344,7 +346,8 @@ class Supervisor(threading.Thread):
                 )
             case "starting over":
                 driver.is_in_batch = False
-                self._tell(f"driver {driver.number} starts over: {event['error_code']}")
+                driver.error_code = str(event["error_code"])
+                self._tell(f"driver {driver.number} starts over: {driver.error_code}")
 
     def _take_in_end(self, driver: Driver, code: int) -> None:
         driver.exit_code = code

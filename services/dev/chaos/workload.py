@@ -11,14 +11,16 @@ from __future__ import annotations
 import hashlib
 import heapq
 import itertools
+import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tallyweir.schemas.codec import encode
 from tallyweir.schemas.contract import Contract
 from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.formats.json.json_format import Json
 
 PARTITIONS = 4
 SITES = tuple(f"site-{number}" for number in range(8))
@@ -34,6 +36,8 @@ _TRANSACTION_RECORDS = (20, 160)
 _ABORTED_BEFORE_COMMITTED = 3 / 7
 _GHOSTS_MAX = 40
 _RESENT_MAX = 40
+#: An id that no schema of a run has.
+_UNKNOWN_ID = 2**31 - 1
 
 
 class RecordKind(StrEnum):
@@ -110,13 +114,17 @@ class Workload:
     """Everything that is sent in a run; the same for the same seed.
 
     Args:
-        contract: The contract of the events.
+        writer_at: The contract of the events that are sent after a share of them, from
+            0 to 1.
         events: Number of different valid events.
         seed: Decides everything else.
     """
 
-    def __init__(self, contract: Contract, *, events: int, seed: int) -> None:
-        self._contract = contract
+    def __init__(
+        self, writer_at: Callable[[float], Contract], *, events: int, seed: int
+    ) -> None:
+        self._writer_at = writer_at
+        self._contract = writer_at(0)
         self._events = events
         self._source = random.Random(f"{seed}/workload")  # noqa: S311 (repeatable)
         self._ghosts = itertools.count()
@@ -145,6 +153,7 @@ class Workload:
         for index in range(self._events):
             while due and due[0][0] <= index:
                 yield heapq.heappop(due)[2]
+            self._contract = self._writer_at(index / self._events)
             record = self._record(RecordKind.EVENT, self._event(f"e{index}", index))
             yield record
             # Chance decides which of ten events repeats, and where a bad record comes.
@@ -188,15 +197,17 @@ class Workload:
         )
 
     def _encode(self, event: ChaosEvent) -> bytes:
+        values = {
+            "event_id": event.event_id,
+            "site": event.site,
+            "amount": event.amount,
+            "happened_at": event.happened_at_us,
+            "note": event.note,
+        }
+        # A writer may have a field that the pipeline's columns do not have.
+        names = [field.name for field in self._contract.fields]
         return encode(
-            self._contract,
-            {
-                "event_id": event.event_id,
-                "site": event.site,
-                "amount": event.amount,
-                "happened_at": event.happened_at_us,
-                "note": event.note,
-            },
+            self._contract, {name: values.get(name, event.site) for name in names}
         )
 
     def _repeat_after(self) -> int:
@@ -206,13 +217,23 @@ class Workload:
         return self._source.randint(100, max(101, self._events // 3))
 
     def _repeat(self, record: Record) -> Record:
-        """Make a record with the same bytes, mostly for another partition."""
+        """Make a record of the same event, mostly for another partition.
+
+        It has the same bytes, or is another spelling of the same JSON document.
+        """
         return Record(
             kind=RecordKind.REPEAT,
             event=record.event,
             partition=self._source.randrange(PARTITIONS),
-            payload=record.payload,
+            payload=self._written_again(record.payload),
         )
+
+    def _written_again(self, payload: bytes) -> bytes:
+        if not isinstance(self._contract.format, Json):
+            return payload
+        members = list(json.loads(payload).items())
+        self._source.shuffle(members)
+        return json.dumps(dict(members), indent=1).encode()
 
     def _bad(self, index: int) -> Record:
         event = self._event(f"bad{index}", index)
@@ -225,7 +246,7 @@ class Workload:
             case 2:
                 payload = self._encode(event)[: HEADER_BYTES + 3]
             case _:
-                payload = frame(1, self._source.randbytes(16))
+                payload = frame(_UNKNOWN_ID, self._source.randbytes(16))
         return Record(
             kind=RecordKind.UNDECODABLE,
             event=event,

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from tallyweir.services.dev.chaos.plan import (
     HOME,
     ChaosOptions,
+    EventFormat,
     Kind,
     count_kinds,
+    kinds_in,
     write_plan,
 )
 
@@ -24,11 +30,16 @@ def test_a_seed_gives_the_same_plan_again_and_another_seed_another() -> None:
     assert plan != write_plan(options(seed=8), records=11_500)
 
 
-def test_each_kind_comes_once_before_any_comes_twice() -> None:
-    """A short run is as varied as it can be."""
-    plan = write_plan(options(), records=11_500)
+@pytest.mark.parametrize("event_format", EventFormat)
+def test_each_kind_comes_once_before_any_comes_twice(event_format: EventFormat) -> None:
+    """A short run is as varied as it can be; a run without a registry spares it."""
+    chosen = replace(options(), event_format=event_format)
+    plan = write_plan(chosen, records=11_500)
+    kinds = kinds_in(event_format)
 
-    assert {one.kind for one in plan.injections[: len(Kind)]} == set(Kind)
+    assert {one.kind for one in plan.injections[: len(kinds)]} == set(kinds)
+    assert {one.kind for one in plan.injections} == set(kinds)
+    assert (Kind.REGISTRY_WIPE in kinds) == (event_format is EventFormat.REGISTRY)
     assert sum(count_kinds(plan.injections).values()) == 40
 
 

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tallyweir.schemas.codec import diagnose
-from tallyweir.schemas.contract import Contract, load_contract, versions_of
+from tallyweir.schemas.codec import decode, diagnose
+from tallyweir.schemas.contract import (
+    Contract,
+    DeclaredFields,
+    load_contract,
+    versions_of,
+)
 from tallyweir.services.dev.chaos.workload import (
     GOOD,
     RecordKind,
@@ -28,7 +33,8 @@ def contract() -> Contract:
 
 def transactions(contract: Contract, *, events: int, seed: int) -> list[Transaction]:
     """Make the whole workload."""
-    return list(Workload(contract, events=events, seed=seed).transactions())
+    workload = Workload(lambda _share: contract, events=events, seed=seed)
+    return list(workload.transactions())
 
 
 @pytest.mark.parametrize("events", [1, 19, 100, 2_005])
@@ -96,6 +102,31 @@ def test_a_repeat_is_its_event_to_the_byte_and_may_lie_elsewhere(
             far += index - before > 100
     assert elsewhere > 100
     assert far > 100
+
+
+def test_a_repeat_of_a_document_is_another_spelling_of_it() -> None:
+    """A producer may serialise an event anew when it sends it again."""
+    fields = dict.fromkeys(("event_id", "site", "note"), "text not null")
+    declared = DeclaredFields(
+        fields=fields | {"amount": "bigint", "happened_at": "timestamptz"},
+        unknown="refuse",
+    )
+    contract = load_contract(declared.reference)
+    known = versions_of(contract)
+    first: dict[str, bytes] = {}
+    repeats = 0
+    for one in transactions(contract, events=1_000, seed=3):
+        for record in one.records if one.commits else ():
+            if record.kind is RecordKind.REPEAT:
+                event = first[record.event.event_id]
+                assert event != record.payload
+                assert decode(event, known) == decode(record.payload, known)
+                repeats += 1
+            elif record.kind in GOOD:
+                first[record.event.event_id] = record.payload
+            problem = diagnose(record.payload, known)
+            assert (problem is not None) == (record.kind is RecordKind.UNDECODABLE)
+    assert repeats == 100
 
 
 def test_bad_records_are_bad_and_good_ones_good(contract: Contract) -> None:
