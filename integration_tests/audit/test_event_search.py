@@ -21,14 +21,19 @@ from integration_tests.harness.readings import (
 from integration_tests.harness.written_topic import WrittenTopic
 from integration_tests.ledger_scenario import BUCKET_SECONDS, PIPELINE
 from tallyweir.schemas.codec import encode
-from tallyweir.schemas.event_contracts import load_event_contract
+from tallyweir.schemas.event_contracts import load_event_contracts
 from tallyweir.services.cli.app import build_app
-from tallyweir.services.operate.event_search import find_event
+from tallyweir.services.operate.event_search import WantedEvent, find_event
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
 from tallyweir.services.process.endpoints import KAFKA_VARIABLE
 from tallyweir.sinks.postgres.audit import find_window_rows, read_batch_ranges
 from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
+#: Of the second reading.
+_TOLD = (
+    "It is in the row of by_hour with window_start 2024-05-01 12:00:00+00:00, "
+    "window_end 2024-05-01 13:00:00+00:00, sensor 's2'."
+)
 #: What a driver would have written of one batch of three records.
 _LEDGER = """
 INSERT INTO tallyweir.pipeline
@@ -67,7 +72,11 @@ def pipeline_file(
     log.create(1)
     log.send(
         [
-            Sent(value=encode(contract, reading(event_id=name, sensor=sensor)))
+            Sent(
+                value=encode(contract, reading(event_id=name, sensor=sensor)),
+                key=f"k-{name}".encode(),
+                headers=[("kind", b"old"), ("kind", f"h-{name}".encode())],
+            )
             for name, sensor in (("r1", "s1"), ("r2", "s2"), ("r3", "s1"))
         ]
     )
@@ -125,7 +134,7 @@ def test_the_window_row_of_an_event_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The event is read again, for its time and its group."""
-    writers = load_event_contract("reading.v1.avsc", pipeline_file).writers
+    contracts = load_event_contracts(["reading.v1.avsc"], pipeline_file)
     with psycopg.connect(home_dsn, options="-c search_path=public") as home:
         ranges = read_batch_ranges(home, PIPELINE, 1)
 
@@ -133,9 +142,9 @@ def test_the_window_row_of_an_event_is_told(
             return find_event(
                 kafka_bootstrap,
                 ranges,
-                writers,
-                id_field="event_id",
-                event_id=event_id,
+                WantedEvent(
+                    event_id=event_id, contracts=contracts, id_columns=("event_id",)
+                ),
             )
 
         assert find("r9") is None
@@ -149,8 +158,52 @@ def test_the_window_row_of_an_event_is_told(
         assert [False, False] == [one.is_sure for one in either]
     monkeypatch.setenv(HOME_DSN_VARIABLE, home_dsn)
     monkeypatch.setenv(KAFKA_VARIABLE, kafka_bootstrap)
-    said = CliRunner().invoke(build_app(), ["why", str(pipeline_file), "r2"])
-    assert "It is in the row of by_hour with window_start 2024-05-01 12:00" in (
-        said.output
-    )
-    assert "sensor 's2'" in said.output
+    assert _TOLD in _why(pipeline_file, "r2")
+
+
+@pytest.mark.parametrize(
+    ("event_id", "key", "written"),
+    [
+        ({"header": "kind"}, None, "h-r2"),
+        ({"field": "key"}, {"format": "text"}, "k-r2"),
+        ({"field": "kafka_key"}, None, b"k-r2".hex()),
+        (
+            {"parts": [{"field": "event_id"}, {"header": "kind"}, {"field": "amount"}]},
+            None,
+            '["r2", "h-r2", 1]',
+        ),
+        ({"position": True}, None, "{topic}[0]@1"),
+    ],
+)
+def test_wherever_the_id_is_the_window_row_is_told(  # noqa: PLR0913, PLR0917 - fixtures
+    pipeline_file: Path,
+    home_dsn: str,
+    kafka_bootstrap: str,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    event_id: dict[str, object],
+    key: dict[str, object] | None,
+    written: str,
+) -> None:
+    """In a header, the key, several values, or where Kafka has the record."""
+    written = written.replace("{topic}", topic)
+    source = {"event_id": event_id} | ({} if key is None else {"key": key})
+    with psycopg.connect(home_dsn) as home:
+        home.execute(
+            "UPDATE tallyweir.pipeline SET definition = jsonb_set(definition::jsonb, "
+            "'{source}', definition::jsonb -> 'source' || %s::jsonb)",
+            (json.dumps(source),),
+        )
+        if "position" not in event_id:
+            home.execute("TRUNCATE tallyweir.seen_id_run")
+            _remember(home, written.replace(", ", ","))
+    monkeypatch.setenv(HOME_DSN_VARIABLE, home_dsn)
+    monkeypatch.setenv(KAFKA_VARIABLE, kafka_bootstrap)
+    told = _why(pipeline_file, written)
+    assert _TOLD in told
+    assert ("has read it" in told) == ("position" in event_id)
+
+
+def _why(pipeline_file: Path, event_id: str) -> str:
+    said = CliRunner().invoke(build_app(), ["why", str(pipeline_file), event_id])
+    return said.output.replace("\n", " ")

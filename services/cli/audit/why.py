@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.rows import TupleRow
 
-    from tallyweir.schemas.contract import Contract
-    from tallyweir.sinks.postgres.audit import AuditedSource, CatalogHit, Explanation
+    from tallyweir.schemas.event_contracts import EventContracts
+    from tallyweir.sinks.postgres.audit import AuditedSource, Explanation
 
 
 @command(
@@ -64,9 +64,13 @@ def why(
                 explanation, payload_reader(read_from, pipeline)
             ):
                 say(sentence)
-            for hit in explanation.in_windows_only:
-                writers = _writers(read_from, pipeline)
-                _say_windows(home, endpoints.kafka_bootstrap, explanation, hit, writers)
+            _say_windows(
+                home,
+                endpoints.kafka_bootstrap,
+                explanation,
+                source,
+                _contracts(read_from, pipeline),
+            )
             return
     topics = read_from.topics
     positions, _ = KafkaAdmin(endpoints.kafka_bootstrap, *topics).read_there()
@@ -90,62 +94,65 @@ def payload_reader(
     from tallyweir.schemas.codec import decode
     from tallyweir.schemas.errors import DecodeError
 
-    writers = _writers(source, pipeline)
-    if not writers:
+    contracts = _contracts(source, pipeline)
+    if contracts is None:
         return lambda _payload: None
 
     def read(payload: bytes) -> str | None:
         try:
-            return str(decode(payload, writers))
+            return str(decode(payload, contracts.writers))
         except DecodeError:
             return readable_text(payload)
 
     return read
 
 
-def _writers(source: AuditedSource, pipeline: str) -> Mapping[int, Contract]:
-    """Load the contracts of the pipeline's events; empty if one is not found."""
+def _contracts(source: AuditedSource, pipeline: str) -> EventContracts | None:
+    """Load the contracts of the pipeline's events; None if one is not found."""
     from tallyweir.schemas.errors import ContractError
     from tallyweir.schemas.event_contracts import load_event_contracts
+    from tallyweir.schemas.pipeline.events.source_key import SourceKey
 
     path = Path(pipeline)
+    key = None if source.key is None else SourceKey(**source.key).reference
     try:
         beside = path if path.exists() else None
-        found = load_event_contracts(source.schemas, beside, source.registered)
+        return load_event_contracts(source.schemas, beside, source.registered, key=key)
     except ContractError:
-        return {}
-    return found.writers
+        return None
 
 
 def _say_windows(
     home: Connection[TupleRow],
     bootstrap: str,
     explanation: Explanation,
-    hit: CatalogHit,
-    writers: Mapping[int, Contract],
+    source: str | None,
+    contracts: EventContracts | None,
 ) -> None:
     """Print the window rows that an event is in, if Kafka still has it."""
-    from tallyweir.services.operate.event_search import find_event
+    from tallyweir.services.operate.event_search import WantedEvent, find_event
     from tallyweir.sinks.postgres import audit
 
-    assert hit.batch is not None
-    fields = {field.name for one in writers.values() for field in one.fields}
-    if explanation.id_field not in fields:
-        # It is found by a field of its payload only.
+    if explanation.in_windows_only and contracts is None:
+        say("Name the pipeline's file to see which: its contracts are beside it.")
         return
-    assert explanation.id_field is not None
-    event = find_event(
-        bootstrap,
-        audit.read_batch_ranges(home, explanation.pipeline, hit.batch.sequence),
-        writers,
-        id_field=explanation.id_field,
-        event_id=explanation.event_id,
-    )
-    if event is None:
-        say("Kafka no longer has it, or did not answer in time.")
-        return
-    for row in audit.find_window_rows(home, explanation.pipeline, event):
-        say(row.told())
+    for added in explanation.in_windows_only:
+        assert contracts is not None
+        wanted = WantedEvent(
+            event_id=explanation.event_id,
+            source=source,
+            contracts=contracts,
+            id_columns=explanation.id_columns,
+            id_header=explanation.id_header,
+        )
+        sequence = added.batch.sequence
+        ranges = audit.read_batch_ranges(home, explanation.pipeline, sequence)
+        event = find_event(bootstrap, ranges, wanted)
+        if event is None:
+            say("Kafka no longer has it, or did not answer in time.")
+            continue
+        for row in audit.find_window_rows(home, explanation.pipeline, event):
+            say(row.told())
 
 
 def readable_text(payload: bytes) -> str | None:

@@ -93,6 +93,8 @@ class AuditedSource:
     topics: tuple[str, ...]
     #: Names of contracts, or the paths of their files next to the pipeline file.
     schemas: tuple[str, ...]
+    #: How keys are written, as the definition has it; None if they are bytes.
+    key: Mapping[str, Any] | None = None
     #: The schemas of the registry that the home keeps, if its contract is one of them.
     registered: tuple[RegisteredSchema, ...] = field(default=(), repr=False)
 
@@ -291,6 +293,7 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
         source=AuditedSource(
             topics=topics_of(definition) if row["is_streamed"] else (),
             schemas=_one_or_more(source["schema"]),
+            key=source.get("key"),
             registered=read_registered(connection)
             if str(source["schema"]).startswith(_OF_REGISTRY)
             else (),

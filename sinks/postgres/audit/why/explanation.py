@@ -136,6 +136,22 @@ class CatalogHit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AddedToWindows:
+    """A batch by which windows have an event whose ID no table has.
+
+    Attributes:
+        batch: The batch.
+        windows: The window outputs to which it added events.
+        span: The event's time is within, in seconds since 1970; None if all that is
+            known is that the batch has read its position.
+    """
+
+    batch: PublishedBatch
+    windows: tuple[str, ...]
+    span: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Everything that is known of an ID, and what cannot be known.
 
@@ -149,7 +165,10 @@ class Explanation:
         awaited: Decided branches that are not committed yet; their rows are unseen.
         id_has_source: Whether an ID identifies an event only with its source.
         left_out: Outputs whose condition was not true of a copy that others took.
-        id_field: The field with the IDs; None if a header carries them.
+        id_columns: The columns with the IDs, or their parts; none if none have them.
+        id_header: The header that carries the IDs; None if none does.
+        added_at: The batch that has read the position, if that is the ID, windows took
+            events of the batch, and nothing else is known of the position.
     """
 
     pipeline: str
@@ -167,19 +186,32 @@ class Explanation:
     inputs: Mapping[TopicPartition, str]
     erased_by: tuple[ErasedBy, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    id_field: str | None = None
+    id_columns: tuple[str, ...] = ()
+    id_header: str | None = None
+    added_at: AddedToWindows | None = None
 
     @property
     def is_known(self) -> bool:
-        return bool(self.sightings or self.catalog_hits or self.erased_by)
+        traces = self.sightings or self.catalog_hits or self.erased_by
+        return bool(traces or self.added_at)
 
     @property
-    def in_windows_only(self) -> tuple[CatalogHit, ...]:
-        """Catalog entries of the event, if windows have it and no table has its ID."""
+    def in_windows_only(self) -> tuple[AddedToWindows, ...]:
+        """The batches by which windows have the event, if no table has its ID."""
         fates = {sighting.fate for sighting in self.sightings}
         if fates & {Fate.COMMITTED, Fate.REPLACED}:
             return ()
-        return tuple(hit for hit in self.catalog_hits if hit.windows and hit.batch)
+        if self.added_at is not None:
+            return (self.added_at,)
+        return tuple(
+            AddedToWindows(
+                batch=hit.batch,
+                windows=hit.windows,
+                span=(hit.bucket, hit.bucket + hit.bucket_seconds),
+            )
+            for hit in self.catalog_hits
+            if hit.windows and hit.batch
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,32 +268,31 @@ def explain(
         sequences = {row["sequence"] for row in [*found, *runs]} - {None}
         sequences |= {row["replaced_in"] for row in found if "replaced_in" in row}
         batches = _read_batches(connection, pipeline, sequences)
-        hits = _catalog_hits(connection, audited, runs, batches)
         decided = read_branches_of(connection, pipeline, sequences)
         branches = [branch for branch in decided if branch not in awaited]
         left_out = _find_left_out(
             connection, pipeline, found, searchable, {one.sequence for one in awaited}
         )
         letters = fetch_one(connection, _LETTERS_WITHOUT_ID, pipeline=pipeline)
-        positions = read_positions(connection, pipeline)
-        inputs = read_input_names(connection, pipeline)
-    return Explanation(
-        pipeline=pipeline,
-        event_id=event_id,
-        sightings=_sightings(found, batches, branches, redrives),
-        catalog_hits=hits,
-        searched=_searched(audited, searchable),
-        letters_without_id=letters["letters"],
-        forgotten_before_s=audited.forgotten_before_s,
-        positions=positions,
-        awaited=awaited,
-        id_has_source=audited.id_has_source,
-        guarantee=audited.guarantee,
-        inputs=inputs,
-        erased_by=erased_by,
-        left_out=left_out,
-        id_field=audited.id_columns[0] if len(audited.id_columns) == 1 else None,
-    )
+        return Explanation(
+            pipeline=pipeline,
+            event_id=event_id,
+            sightings=_sightings(found, batches, branches, redrives),
+            catalog_hits=_catalog_hits(connection, audited, runs, batches),
+            searched=_searched(audited, searchable),
+            letters_without_id=letters["letters"],
+            forgotten_before_s=audited.forgotten_before_s,
+            positions=read_positions(connection, pipeline),
+            awaited=awaited,
+            id_has_source=audited.id_has_source,
+            guarantee=audited.guarantee,
+            inputs=read_input_names(connection, pipeline),
+            erased_by=erased_by,
+            left_out=left_out,
+            id_columns=audited.id_columns,
+            id_header=audited.id_header,
+            added_at=None if found else _added_at(connection, audited, event_id),
+        )
 
 
 def _not_marked(
@@ -339,15 +370,7 @@ def _catalog_hits(
     runs: Sequence[DictRow],
     batches: Mapping[int, PublishedBatch],
 ) -> tuple[CatalogHit, ...]:
-    windows: dict[int, tuple[str, ...]] = {}
-    for row in fetch(
-        connection,
-        _EXPLANATION["windows_of"],
-        pipeline=pipeline.name,
-        sequences=sorted({run["sequence"] for run in runs}),
-    ):
-        had = windows.get(row["sequence"], ())
-        windows[row["sequence"]] = (*had, row["output_table"])
+    windows = _windows_of(connection, pipeline.name, {run["sequence"] for run in runs})
     return tuple(
         CatalogHit(
             bucket=run["bucket"],
@@ -357,6 +380,51 @@ def _catalog_hits(
         )
         for run in sorted(runs, key=itemgetter("sequence"))
     )
+
+
+def _added_at(
+    connection: Connection[TupleRow], pipeline: AuditedPipeline, event_id: str
+) -> AddedToWindows | None:
+    """Return the batch that has read a position, if windows took events of it."""
+    position = parse_position(event_id) if pipeline.id_is_position else None
+    if position is None:
+        return None
+    place, offset = position
+    rows = fetch(
+        connection,
+        _EXPLANATION["batch_at"],
+        pipeline=pipeline.name,
+        topic=place.topic,
+        partition=place.partition,
+        offset=offset,
+    )
+    sequences = {row["sequence"] for row in rows}
+    windows = _windows_of(connection, pipeline.name, sequences)
+    batches = _read_batches(connection, pipeline.name, sequences)
+    return next(
+        (
+            AddedToWindows(batch=batches[one], windows=windows[one], span=None)
+            for one in sequences
+            if one in windows and one in batches
+        ),
+        None,
+    )
+
+
+def _windows_of(
+    connection: Connection[TupleRow], pipeline: str, sequences: Collection[int]
+) -> dict[int, tuple[str, ...]]:
+    """Return the window outputs to which batches added events."""
+    windows: dict[int, tuple[str, ...]] = {}
+    for row in fetch(
+        connection,
+        _EXPLANATION["windows_of"],
+        pipeline=pipeline,
+        sequences=sorted(sequences),
+    ):
+        had = windows.get(row["sequence"], ())
+        windows[row["sequence"]] = (*had, row["output_table"])
+    return windows
 
 
 def _find_left_out(

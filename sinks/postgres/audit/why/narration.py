@@ -10,6 +10,7 @@ from tallyweir.sinks.postgres.audit.checks.branches import DecidedBranch
 from tallyweir.sinks.postgres.audit.fate import Fate
 from tallyweir.sinks.postgres.audit.why.dead_letters import Redrive
 from tallyweir.sinks.postgres.audit.why.explanation import (
+    AddedToWindows,
     CatalogHit,
     Explanation,
     PublishedBatch,
@@ -231,16 +232,19 @@ def _tell_hit(hit: CatalogHit, *, is_first: bool) -> str:
     )
 
 
-def _tell_windows(hit: CatalogHit) -> str:
+def _tell_windows(added: AddedToWindows) -> str:
     """Say which windows an event may be in, if no table has it by its ID."""
-    assert hit.batch is not None
-    begin, end = (
-        datetime.fromtimestamp(at, tz=UTC)
-        for at in (hit.bucket, hit.bucket + hit.bucket_seconds)
-    )
+    tables = ", ".join(added.windows)
+    if added.span is None:
+        return (
+            f"No table has a row of that position. {_batch(added.batch)} has read it "
+            f"and added its events to the windows of {tables}; so it is in some of "
+            "them, unless no event is there: the marker of a transaction, say."
+        )
+    begin, end = (datetime.fromtimestamp(at, tz=UTC) for at in added.span)
     return (
-        f"No table has a row with its ID. Batch {hit.batch.sequence} added its events "
-        f"to the windows of {', '.join(hit.windows)}; this one's time is from "
+        f"No table has a row with its ID. Batch {added.batch.sequence} added its "
+        f"events to the windows of {tables}; this one's time is from "
         f"{_time(begin)} to {_time(end)}, so it is in rows of windows of that time."
     )
 

@@ -84,7 +84,7 @@ def find_window_rows(
     Args:
         connection: To the home, outside a transaction. Nothing is written.
         pipeline: The pipeline's name.
-        event: The event's fields, as its contract reads them.
+        event: The columns that its record gives.
 
     Raises:
         ConfigurationError: ``PIPELINE_UNKNOWN``, or a table may not be read.
