@@ -48,6 +48,12 @@ class Pin:
         version, schema_id = map(int, numbers)
         return cls(subject=subject, version=version, schema_id=schema_id)
 
+    @classmethod
+    def find(cls, references: Iterable[str], subject: str) -> Pin | None:
+        """Return the pinned version of a subject; None if no reference is one."""
+        pins = map(cls.of, references)
+        return next((one for one in pins if one and one.subject == subject), None)
+
 
 def pinned_contract(
     pin: Pin, beside: Path | None, registered: Iterable[RegisteredSchema]
@@ -68,6 +74,21 @@ def pinned_contract(
             fix="Name the home database in which the pipeline was started.",
         )
     return _contract(found, pin.subject, beside, version=pin.version)
+
+
+def require_kind(schema: RegisteredSchema, wanted: str) -> None:
+    """Refuse a schema that is not of the wanted kind, such as ``JSON``.
+
+    Raises:
+        ContractError: ``CONTRACT_KIND``.
+    """
+    if schema.kind != wanted:
+        raise ContractError(
+            "CONTRACT_KIND",
+            saw=f"{_told(schema)} is of the kind {schema.kind!r:.40}.",
+            why=f"The pipeline's values are of the kind {wanted}.",
+            fix="Name the subject of such a schema, or correct source: {format: ...}.",
+        )
 
 
 def find_writers(
@@ -102,12 +123,11 @@ def find_writers(
 def _contract(
     schema: RegisteredSchema, subject: str, beside: Path | None, version: int = 0
 ) -> Contract:
-    told = f"The schema {schema.schema_id} of the registry"
     written_in = REGISTRY_FORMATS.get(schema.kind)
     if written_in is None:
         raise ContractError(
             "CONTRACT_KIND",
-            saw=f"{told} is of the kind {schema.kind!r:.40}.",
+            saw=f"{_told(schema)} is of the kind {schema.kind!r:.40}.",
             why=f"The kinds that are read are {', '.join(REGISTRY_FORMATS)}.",
             fix="Name the subject of such a schema.",
         )
@@ -115,7 +135,7 @@ def _contract(
     if size > CONTRACT_BYTES_MAX:
         raise ContractError(
             "CONTRACT_MALFORMED",
-            saw=f"{told} has {size:,} characters with all that it refers to.",
+            saw=f"{_told(schema)} has {size:,} characters with all that it refers to.",
             why=f"A contract has at most {CONTRACT_BYTES_MAX:,}.",
             fix="Register a smaller one.",
         )
@@ -131,3 +151,7 @@ def _contract(
         tree=read.tree,
         is_registered=True,
     )
+
+
+def _told(schema: RegisteredSchema) -> str:
+    return f"The schema {schema.schema_id} of the registry"

@@ -204,7 +204,8 @@ def read_stored(bootstrap: str, topic: str) -> dict[tuple[int, int], StoredMessa
             "log_level": 0,
         }
     )
-    parts = [TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
+    told = consumer.list_topics(topic, timeout=30).topics[topic]
+    parts = [TopicPartition(topic, number, 0) for number in told.partitions]
     ends = [consumer.get_watermark_offsets(part, timeout=30)[1] for part in parts]
     consumer.assign(parts)
     stored: dict[tuple[int, int], StoredMessage] = {}

@@ -15,10 +15,13 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from integration_tests.harness.command import run_command
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import NOON, Sent
 from integration_tests.harness.watched_driver import WatchedDriver
 from tallyweir.services.local.embedded.apicurio import Apicurio
+from tallyweir.services.process.endpoints import KAFKA_VARIABLE
+from tallyweir.sinks.settings import HOME_DSN_VARIABLE
 
 _FIRST: dict[str, Any] = {
     "type": "record",
@@ -114,6 +117,19 @@ class RegistryWorld(DriverWorld):
                 Sent(value=write({"order_id": f"o{n:03}", "amount": n}, context))
                 for n in numbers
             ]
+
+    def emit(self, *rows: dict[str, object], registry: bool = True) -> None:
+        """Have the command ``emit`` send rows; it is told of the registry or not."""
+        file = self.directory / "rows.jsonl"
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        run_command(
+            *("emit", str(self.pipeline_file), "--input", str(file)),
+            variables={
+                KAFKA_VARIABLE: self.topic.bootstrap,
+                HOME_DSN_VARIABLE: self.home_dsn,
+                **(self.registry.environment if registry else {}),
+            },
+        )
 
     def run(
         self, *, code: int = 0, environment: dict[str, str] | None = None

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.harness.readings import Sent
+from integration_tests.harness.ingest_service import read_stored
+from integration_tests.harness.readings import NOON, Sent
 from integration_tests.harness.registry_world import SCHEMAS, RegistryWorld
 from integration_tests.harness.replayed import replay
 from integration_tests.harness.written_topic import WrittenTopic
@@ -18,8 +19,8 @@ from tallyweir.services.local.embedded.apicurio import Apicurio
 from tallyweir.services.operate.redrive.letter_report import letter_json
 from tallyweir.sinks.postgres.audit import read_letter
 from tallyweir.sinks.postgres.server.connection import connect
-from tallyweir.spark_jobs.registry.registry_client import URL_VARIABLE
-from tallyweir.spark_jobs.registry.tests.fake_registry import fake_registry
+from tallyweir.sinks.registry_client import URL_VARIABLE
+from tallyweir.sinks.testing.fake_registry import fake_registry
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -84,7 +85,11 @@ def test_all_readable_writers_become_rows_of_the_pinned_version(
     empty_dsn: str,
     registry: Apicurio,
 ) -> None:
-    """Once an id was read, the registry may be empty: the home has the schema."""
+    """Once an id was read, the registry may be empty: the home has the schema.
+
+    So ``emit`` writes what a serialiser wrote while there was one, to the byte: another
+    id would be a conflict.
+    """
     world = RegistryWorld(
         tmp_path, kafka_bootstrap, empty_dsn, registry, condition=condition
     )
@@ -92,7 +97,7 @@ def test_all_readable_writers_become_rows_of_the_pinned_version(
     world.run()
     assert [("o001", 1, "n1"), ("o002", 2, "n2")] == world.rows()
 
-    later = world.orders("second", 4)
+    later = world.orders("second", 4) + world.orders("first", 6)
     world.topic.send(
         world.orders("second", 3)
         + world.orders("foreign", 9)
@@ -105,6 +110,8 @@ def test_all_readable_writers_become_rows_of_the_pinned_version(
 
     registry.wipe()
     world.topic.send(later)
+    sixth: dict[str, object] = {"order_id": "o006", "amount": 6, "note": "n6"}
+    world.emit({**sixth, "at": NOON.isoformat()}, registry=False)
     world.run()
     assert [
         ("o001", 1, "n1"),
@@ -112,7 +119,9 @@ def test_all_readable_writers_become_rows_of_the_pinned_version(
         ("o003", 3, None),
         ("o004", 4, None),
         ("o005", 5, "n5"),
+        ("o006", 6, "n6"),
     ] == world.rows()
+    assert 1 == len(world.dead())
     assert 1 == world.value("SELECT max(version) FROM tallyweir.pipeline_version")
     with connect(world.home_dsn, application_name="test") as home:
         letter = read_letter(
@@ -200,12 +209,19 @@ def test_a_schema_that_is_not_there_is_waited_for_by_its_dead_letter(
 def test_json_behind_ids_is_read_by_the_fields_that_the_pipeline_names(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, registry: Apicurio
 ) -> None:
-    """The driver need not reach the registry: the id says nothing that it needs."""
+    """The driver need not reach the registry: the id says nothing that it needs.
+
+    ``emit`` asks for it, for other consumers.
+    """
     world = RegistryWorld(tmp_path, kafka_bootstrap, empty_dsn, registry)
     world.write_pipeline(_JSON)
     world.topic.send([*world.documents(1, 2), Sent(value=b'{"order_id": "o003"}')])
+    world.emit({"order_id": "o004", "amount": 4, "note": "by hand"})
     world.run(environment={})
-    assert [("o001", 1, None), ("o002", 2, None)] == world.rows()
+    stored = read_stored(kafka_bootstrap, world.topic.name).values()
+    assert 1 == len({one.value[:5] for one in stored if one.value[0] == 0})
+    rows = [("o001", 1, None), ("o002", 2, None), ("o004", 4, "by hand")]
+    assert rows == world.rows()
     assert [(2, "BAD_MAGIC")] == [(one, reason) for one, reason, _ in world.dead()]
     world.assert_verified()
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tallyweir.schemas.codec import EventRecord, encode
-from tallyweir.schemas.contract import Contract, load_contract
+from tallyweir.schemas.contract import Contract
 from tallyweir.schemas.errors import DecodeError, EncodeError
 from tallyweir.schemas.json_records import UnreadableTextError, compile_reader
 from tallyweir.services.process.refusals import RefusedError
 from tallyweir.services.produce.source_section import SourceSection, read_source_section
+from tallyweir.services.produce.written_contract import load_written_contract
 from tallyweir.sinks.protocol.errors import ConfigurationError
 
 #: Types of a field that can hold an ID.
@@ -95,13 +96,16 @@ def read_served_topics(pipelines: Iterable[Path]) -> dict[str, ServedTopic]:
         ConfigurationError: A file is not a pipeline or reads several contracts, two
             files contradict each other about a topic, or a file names a field for the
             ID that cannot hold one.
-        ContractError: A contract is missing or unsafe.
+        ContractError, RetryableError: As ``load_written_contract`` does.
     """
     served: dict[str, ServedTopic] = {}
     for path in pipelines:
         section = read_source_section(path)
-        contract = load_contract(_only_schema(path, section), path)
+        schema = _only_schema(path, section)
         for name in section.topics:
+            contract = load_written_contract(
+                section, schema=schema, topic=name, path=path
+            )
             topic = _serve(name, section, contract)
             _check_agreement(path, topic, served.setdefault(name, topic))
     return served

@@ -43,12 +43,16 @@ class SourceSection:
         event_id: A field's name, ``header:NAME``, ``position``, ``key`` or
             ``key.FIELD``; several in brackets.
         has_key: Whether the file says how keys are written.
+        subject: The schema registry's subject; None if the file names none.
+        pipeline: The pipeline's name; None if the file has none.
     """
 
     topics: tuple[str, ...]
     schemas: tuple[str, ...]
     event_id: str
     has_key: bool = False
+    subject: str | None = None
+    pipeline: str | None = None
 
     @property
     def id_field(self) -> str | None:
@@ -82,20 +86,9 @@ class SourceSection:
         """Return the wanted contract; None stands for the only one.
 
         Raises:
-            ConfigurationError: ``SCHEMA_NOT_CHOSEN``, in the same cases;
-                ``SCHEMA_IN_REGISTRY``.
+            ConfigurationError: ``SCHEMA_NOT_CHOSEN``, in the same cases.
         """
-        chosen = _choose("SCHEMA_NOT_CHOSEN", "schema", self.schemas, wanted)
-        declared = DeclaredFields.of(chosen)
-        if chosen == REGISTRY or (declared is not None and declared.framed):
-            raise ConfigurationError(
-                "SCHEMA_IN_REGISTRY",
-                saw="The values of the topic begin with ids of a schema registry.",
-                why="Other consumers ask the registry for the id, which it gives to "
-                "producers that register their schema.",
-                fix="Send by a producer with the registry's serialiser.",
-            )
-        return chosen
+        return _choose("SCHEMA_NOT_CHOSEN", "schema", self.schemas, wanted)
 
 
 def _choose(code: str, key: str, known: tuple[str, ...], wanted: str | None) -> str:
@@ -119,8 +112,9 @@ def read_source_section(path: Path) -> SourceSection:
         ConfigurationError: The file does not exist or is not YAML, or one of the three
             keys is missing or not a text.
     """
-    pipeline = _read_keys(path)
-    source = pipeline.get("source") if isinstance(pipeline, dict) else None
+    keys = _read_keys(path)
+    pipeline = keys if isinstance(keys, Mapping) else {}
+    source, name = pipeline.get("source"), pipeline.get("pipeline")
     if not isinstance(source, dict):
         raise _malformed(path, "has no section named source")
     return SourceSection(
@@ -128,6 +122,8 @@ def read_source_section(path: Path) -> SourceSection:
         schemas=_schemas(path, source),
         event_id=_event_id(path, source),
         has_key=source.get("key") is not None,
+        subject=_text_or_none(path, source, "subject"),
+        pipeline=name if isinstance(name, str) else None,
     )
 
 
@@ -153,11 +149,10 @@ def _schemas(path: Path, source: dict[str, object]) -> tuple[str, ...]:
             raise _malformed(path, f"reads the field {name!r} as no text; quote it")
     named = {name: _text(path, fields, name, fields[name]) for name in fields}
     unknown = _text(path, source, "unknown", source.get("unknown", "ignore"))
-    envelope = source.get("envelope")
     declared = DeclaredFields(
         fields=named,
         unknown=unknown,
-        envelope="" if envelope is None else _text(path, source, "envelope", envelope),
+        envelope=_text_or_none(path, source, "envelope") or "",
         framed=source.get("schema") == REGISTRY,
     )
     return (declared.reference,)
@@ -167,6 +162,11 @@ def _texts(path: Path, source: dict[str, object], key: str) -> tuple[str, ...]:
     given = source.get(key)
     values = given if isinstance(given, list) and given else [given]
     return tuple(_text(path, source, key, value) for value in values)
+
+
+def _text_or_none(path: Path, source: dict[str, object], key: str) -> str | None:
+    given = source.get(key)
+    return None if given is None else _text(path, source, key, given)
 
 
 def _text(path: Path, source: dict[str, object], key: str, value: object) -> str:
@@ -277,6 +277,7 @@ def _describe(path: Path, _changed_ns: int) -> Mapping[str, Any]:
             "schema": list(source.schemas),
             "event_id": event_id,
             **({} if source.key is None else {"key": source.key.reference}),
+            "subject": source.subject,
         },
         "databases": dict(pipeline.databases),
         "outputs": [

@@ -1,5 +1,5 @@
-"""Asking a schema registry for the schemas that payloads name, once for each id.
+"""What a pipeline knows of its schema registry: ``known_schemas``.
 
-``registry_client`` asks; ``known_schemas`` knows what the home keeps of the answers,
-and reads a pipeline's contracts from it.
+It asks by ``sinks.registry_client``, once for each id, knows what the home keeps of the
+answers, and reads a pipeline's contracts from it.
 """

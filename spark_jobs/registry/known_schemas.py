@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -36,14 +35,13 @@ from tallyweir.sinks.postgres.ledger.registered_schemas import (
 from tallyweir.sinks.postgres.schema.migrations import migrate
 from tallyweir.sinks.postgres.versions.pipeline_versions import find_contracts
 from tallyweir.sinks.protocol.errors import (
-    ConfigurationError,
     RetryableError,
     TallyweirError,
 )
 from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 if TYPE_CHECKING:
-    from tallyweir.spark_jobs.registry.registry_client import RegistryClient
+    from tallyweir.sinks.registry_client import RegistryClient
 
 #: How long an id that the registry does not know is not asked for again.
 ASK_AGAIN_S = 5.0
@@ -209,18 +207,11 @@ def _as_json(text: str) -> object:
 
 
 def open_client() -> RegistryClient:
-    """Return a client by the settings of this process.
-
-    Raises:
-        ConfigurationError: As ``RegistrySettings`` and ``RegistryClient`` do.
-    """
+    """Return a client, as ``registry_client.open_client`` does."""
     # Most pipelines have no registry, and its client takes time to import.
-    from tallyweir.spark_jobs.registry.registry_client import (  # noqa: PLC0415
-        RegistryClient,
-        RegistrySettings,
-    )
+    from tallyweir.sinks import registry_client  # noqa: PLC0415
 
-    return RegistryClient(RegistrySettings.from_environment(os.environ))
+    return registry_client.open_client()
 
 
 def reads_registry(pipeline: Pipeline) -> bool:
@@ -260,8 +251,7 @@ def pin_contracts(
     found: list[RegisteredSchema] = []
 
     def pinned(subject: str) -> Pin:
-        pins = [one for one in map(Pin.of, references) if one is not None]
-        in_force = next((one for one in pins if one.subject == subject), None)
+        in_force = Pin.find(references, subject)
         if in_force is not None and not newest:
             return in_force
         try:
@@ -295,12 +285,5 @@ def pin_contracts(
 
 def _newest(subject: str) -> tuple[Pin, RegisteredSchema]:
     with open_client() as registry:
-        found = registry.latest(subject)
-    if found is None:
-        raise ConfigurationError(
-            "SUBJECT_MISSING",
-            saw=f"The schema registry has no subject {subject!r:.200}.",
-            why="The pipeline's columns are those of its newest version.",
-            fix="Register the schema, or name its subject: source: {subject: NAME}.",
-        )
-    return found
+        version, schema = registry.latest(subject)
+    return Pin(subject=subject, version=version, schema_id=schema.schema_id), schema

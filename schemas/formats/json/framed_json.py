@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
 from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame, split
-from tallyweir.schemas.formats.format import BegunEvent, EventRecord
+from tallyweir.schemas.formats.format import BegunEvent, Damage, EventRecord
+from tallyweir.schemas.formats.json.json_damages import DAMAGES
 from tallyweir.schemas.formats.json.json_format import Json
 
 if TYPE_CHECKING:
@@ -20,11 +22,28 @@ if TYPE_CHECKING:
     from tallyweir.schemas.formats.decoded_columns import EventDecoder
 
 
+def _behind_header(damage: Damage) -> Damage:
+    """Return the same damage to a document behind a header."""
+    return lambda payload, contract, source: (
+        payload[:HEADER_BYTES] + damage(payload[HEADER_BYTES:], contract, source)
+    )
+
+
+def _bad_magic(payload: bytes, _: Contract, __: Random) -> bytes:
+    return payload[HEADER_BYTES:]
+
+
 @dataclass(frozen=True, slots=True)
 class FramedJson(Json):
     """JSON documents, each behind a magic byte and an id that is not looked at."""
 
     suffix: ClassVar[str] = ".framed-json-fields"
+    damages: ClassVar[Mapping[str, Damage]] = {
+        **{name: _behind_header(damage) for name, damage in DAMAGES.items()},
+        # It looks at whole payloads.
+        "random_bytes": DAMAGES["random_bytes"],
+        "bad_magic": _bad_magic,
+    }
 
     def encode(self, contract: Contract, record: EventRecord) -> bytes:
         return frame(contract.schema_id, Json.encode(self, contract, record))

@@ -145,7 +145,6 @@ class _Wishes:
 
 
 def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
-    from tallyweir.schemas.contract import load_contract
     from tallyweir.services.cli.pipelines.emitted_records import until_interrupted
     from tallyweir.services.kafka.topics import ensure_topic
     from tallyweir.services.process.endpoints import (
@@ -156,10 +155,16 @@ def _send(supply: Supply, wishes: _Wishes) -> EmitReport:
     from tallyweir.services.produce.emit import emit as emit_records
     from tallyweir.services.produce.producer import EventProducer
     from tallyweir.services.produce.source_section import read_source_section
+    from tallyweir.services.produce.written_contract import load_written_contract
 
     section = read_source_section(supply.pipeline)
     topic = section.choose_topic(wishes.topic)
-    contract = load_contract(section.choose_schema(wishes.schema), supply.pipeline)
+    contract = load_written_contract(
+        section,
+        schema=section.choose_schema(wishes.schema),
+        topic=topic,
+        path=supply.pipeline,
+    )
     event_id = _id_field(section, wishes.id_field)
     with supply.open(contract, limit=wishes.events, seed=wishes.seed) as records:
         bootstrap = given_kafka_bootstrap() or resolve_endpoints().kafka_bootstrap

@@ -38,6 +38,7 @@ def test_the_three_keys_are_read_and_the_rest_is_left_alone(tmp_path: Path) -> N
         topics=("flight-departures",),
         schemas=("flight_departure.v1",),
         event_id="event_id",
+        pipeline="departures",
     )
 
 
@@ -150,7 +151,10 @@ def test_a_python_pipeline_is_read_like_a_file(
     path = tmp_path / "views.py"
     path.write_text(_PYTHON)
     assert read_source_section(path) == SourceSection(
-        topics=("eu", "us"), schemas=("page_view.v1",), event_id="header:ce_id"
+        topics=("eu", "us"),
+        schemas=("page_view.v1",),
+        event_id="header:ce_id",
+        pipeline="views",
     )
     assert read_outbox_topics(path) == ["sent"]
     assert not capsys.readouterr().out

@@ -115,3 +115,18 @@ def test_what_is_no_change_of_debezium_is_skipped_behind_a_header() -> None:
     (column,) = (one.name for one in contracts.fields)
     decoded = contracts.decoder([column]).decode(pa.array([None, heartbeat, b"{}"]))
     assert {0: "tombstone", 1: "heartbeat"} == dict(decoded.skipped)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_damage_leaves_an_event_and_most_are_behind_the_header(seed: int) -> None:
+    """A damage to a document must not look like a missing header."""
+    (contract,) = _contracts().writers.values()
+    payload = contract.format.encode(contract, {"id": "a", "n": 7})
+    writers, source = {contract.schema_id: contract}, random.Random(seed)
+    for name, damage in contract.format.damages.items():
+        damaged = damage(payload, contract, source)
+        error = contract.format.diagnose(damaged, writers)
+        assert error is not None, (name, damaged)
+        if name != "random_bytes":
+            is_of_header = error.reason_code == "BAD_MAGIC"
+            assert is_of_header == (name == "bad_magic"), (name, damaged)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tallyweir.schemas.registered_contract import Pin
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
-from tallyweir.spark_jobs.registry.registry_client import (
+from tallyweir.sinks.registry_client import (
     CERTIFICATE_VARIABLE,
     PASSWORD_VARIABLE,
     TOKEN_VARIABLE,
@@ -21,7 +21,7 @@ from tallyweir.spark_jobs.registry.registry_client import (
     RegistryClient,
     RegistrySettings,
 )
-from tallyweir.spark_jobs.registry.tests.fake_registry import (
+from tallyweir.sinks.testing.fake_registry import (
     FakeRegistry,
     fake_registry,
 )
@@ -68,11 +68,10 @@ def test_a_schema_comes_with_all_that_it_refers_to(registry: FakeRegistry) -> No
             references=(("n.b", '"b"'), ("n.a", '"a"')),
         )
         assert expected == client.schema(5)
-        found = client.latest("a")
-        assert found is not None
-        assert Pin(subject="a", version=4, schema_id=5) == found[0]
+        assert (4, replace(expected, references=())) == client.latest("a")
         assert client.schema(6) is None
-        assert client.latest("nothing") is None
+        with pytest.raises(ConfigurationError, match="SUBJECT_MISSING"):
+            client.latest("nothing")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ registry that is away, overloaded, or that answers with anything else, says noth
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,6 @@ from confluent_kafka.schema_registry import (
     SchemaRegistryError,
 )
 
-from tallyweir.schemas.registered_contract import Pin
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 from tallyweir.sinks.settings import read_setting
@@ -129,6 +129,15 @@ def _wrong(saw: str) -> ConfigurationError:
     )
 
 
+def open_client() -> RegistryClient:
+    """Return a client by the settings of this process.
+
+    Raises:
+        ConfigurationError: As ``RegistrySettings`` and ``RegistryClient`` do.
+    """
+    return RegistryClient(RegistrySettings.from_environment(os.environ))
+
+
 class RegistryClient:
     """Asks a schema registry; use it as a context manager, for some questions.
 
@@ -173,23 +182,22 @@ class RegistryClient:
                     return None
                 raise
 
-    def latest(self, subject: str) -> tuple[Pin, RegisteredSchema] | None:
-        """Return the newest version of a subject; None if there is no such subject.
+    def latest(self, subject: str) -> tuple[int, RegisteredSchema]:
+        """Return the number of a subject's newest version, and its schema.
 
         Raises:
-            RetryableError, ConfigurationError: As ``schema`` does.
+            ConfigurationError: ``SUBJECT_MISSING``, or as ``schema`` does.
+            RetryableError: As ``schema`` does.
         """
         with self._asking(f"the subject {subject}"):
             try:
                 found = self._client.get_latest_version(subject)
             except SchemaRegistryError as error:
                 if _is_not_there(error):
-                    return None
+                    raise _missing(subject) from None
                 raise
-            schema_id, schema = _there(found.schema_id), _there(found.schema)
-            version = _there(found.version)
-            pin = Pin(subject=subject, version=version, schema_id=schema_id)
-            return pin, self._whole(schema_id, schema)
+            schema = self._whole(_there(found.schema_id), _there(found.schema))
+            return _there(found.version), schema
 
     def _whole(self, schema_id: int, schema: Schema) -> RegisteredSchema:
         """Return a schema with all that it refers to."""
@@ -218,6 +226,8 @@ class RegistryClient:
     def _asking(self, wanted: str) -> Iterator[None]:
         try:
             yield
+        except ConfigurationError:
+            raise
         except SchemaRegistryError as error:
             if error.http_status_code in _REFUSED:
                 raise ConfigurationError(
@@ -247,6 +257,16 @@ def _there(value: _T | None) -> _T:
 def _is_not_there(error: SchemaRegistryError) -> bool:
     is_definite = error.error_code in _NOT_THERE
     return error.http_status_code == HTTPStatus.NOT_FOUND and is_definite
+
+
+def _missing(subject: str) -> ConfigurationError:
+    return ConfigurationError(
+        "SUBJECT_MISSING",
+        saw=f"The schema registry has no subject {subject!r:.200}.",
+        why="The pipeline's columns, and the ids that producers write, are those of "
+        "its versions.",
+        fix="Register the schema, or name its subject: source: {subject: NAME}.",
+    )
 
 
 def _unavailable(wanted: str, saw: str) -> RetryableError:

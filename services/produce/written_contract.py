@@ -1,0 +1,103 @@
+"""The contract by which a producer writes a topic's events.
+
+Of a contract in a schema registry, it is the version that the pipeline has pinned, with
+the id under which every consumer finds it. Nothing here registers a schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tallyweir.schemas.contract import (
+    REGISTRY,
+    Contract,
+    DeclaredFields,
+    load_contract,
+)
+from tallyweir.schemas.registered_contract import (
+    Pin,
+    pinned_contract,
+    require_kind,
+)
+from tallyweir.services.process.endpoints import find_home_dsn
+from tallyweir.sinks.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from tallyweir.services.produce.source_section import SourceSection
+    from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
+
+#: What a registry calls JSON Schema.
+_JSON_KIND = "JSON"
+
+
+def load_written_contract(
+    section: SourceSection, *, schema: str, topic: str, path: Path
+) -> Contract:
+    """Load the contract of a topic's new events.
+
+    If a registry has it, it is the version that the pipeline pinned, as the home
+    database keeps it. Before the pipeline's first start, and where no home is named and
+    none runs here, it is the newest version of the subject. Documents whose fields the
+    pipeline names have the id of the newest version of ``TOPIC-value``.
+
+    Args:
+        section: The source of the pipeline.
+        schema: One of its contracts.
+        topic: One of its topics.
+        path: The pipeline file.
+
+    Raises:
+        ContractError: As ``load_contract`` and ``pinned_contract`` do; or the subject
+            is of another kind.
+        ConfigurationError: As ``RegistryClient`` does: ``SUBJECT_MISSING``,
+            ``REGISTRY_REFUSED``, or a setting.
+        RetryableError: The registry or the home does not answer.
+    """
+    subject = section.subject or f"{topic}-value"
+    if schema == REGISTRY:
+        return _registered_contract(section.pipeline, subject, path)
+    contract = load_contract(schema, path)
+    declared = DeclaredFields.of(schema)
+    if declared is None or not declared.framed:
+        return contract
+    _, newest = _ask_newest(subject)
+    require_kind(newest, _JSON_KIND)
+    return replace(contract, schema_id=newest.schema_id)
+
+
+def _registered_contract(pipeline: str | None, subject: str, path: Path) -> Contract:
+    pin, kept = _find_pinned(pipeline, subject)
+    if pin is None:
+        version, newest = _ask_newest(subject)
+        pin = Pin(subject=subject, version=version, schema_id=newest.schema_id)
+        kept = (newest,)
+    return pinned_contract(pin, path, kept)
+
+
+def _find_pinned(
+    pipeline: str | None, subject: str
+) -> tuple[Pin | None, tuple[RegisteredSchema, ...]]:
+    """Return what the home database has pinned, and the schemas that it keeps."""
+    # Few pipelines have a registry, and others need no database to send events.
+    from tallyweir.sinks.postgres.ledger.registered_schemas import find_registered  # noqa: PLC0415
+    from tallyweir.sinks.postgres.versions.pipeline_versions import find_contracts  # noqa: PLC0415
+
+    if pipeline is None:
+        return None, ()
+    try:
+        home_dsn = find_home_dsn()
+    except ConfigurationError as error:
+        if error.code != "SERVER_NOT_RUNNING":
+            raise
+        return None, ()
+    pin = Pin.find(find_contracts(home_dsn, pipeline), subject)
+    return pin, find_registered(home_dsn)
+
+
+def _ask_newest(subject: str) -> tuple[int, RegisteredSchema]:
+    from tallyweir.sinks.registry_client import open_client  # noqa: PLC0415 - takes time
+
+    with open_client() as registry:
+        return registry.latest(subject)
