@@ -7,7 +7,8 @@ assigned one, the file says so. Otherwise the id is computed from the schema, so
 registry is needed and all machines agree.
 
 A pipeline may name the fields of its documents itself. Then these are the contract, and
-a reference to it holds all of it, as ``DeclaredFields`` writes it.
+a reference to it holds all of it, as ``DeclaredFields`` writes it. Instead of the
+fields, it may hold the reference to a JSON Schema.
 """
 
 from __future__ import annotations
@@ -111,27 +112,34 @@ class Contract:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredFields:
-    """The fields that a pipeline names, instead of a contract's file.
+    """What a pipeline says about its documents.
 
     Attributes:
-        fields: Type of each path, in the order of the columns.
+        fields: Type of each path, in the order of the columns; none if a schema
+            declares them.
         unknown: ``ignore``, ``refuse`` or ``rest``: what becomes of other fields.
         envelope: What is around each event, such as ``debezium``; empty for nothing.
         framed: Whether a schema registry's id is in front of each document.
+        schema: The file of the JSON Schema that declares the fields, ``REGISTRY``, or
+            the reference of a ``Pin``; empty if the pipeline names the fields.
     """
 
     fields: Mapping[str, str]
     unknown: str
     envelope: str = ""
     framed: bool = False
+    schema: str = ""
 
     @property
     def reference(self) -> str:
         """All of it as one text, which ``load_contract`` takes."""
-        written: dict[str, object] = {
-            "fields": list(self.fields.items()),
-            "unknown": self.unknown,
-        }
+        # What tells one from another comes first, because messages show the beginning.
+        written: dict[str, object] = (
+            {"schema": self.schema}
+            if self.schema
+            else {"fields": list(self.fields.items())}
+        )
+        written["unknown"] = self.unknown
         if self.envelope:
             written["envelope"] = self.envelope
         if self.framed:
@@ -146,10 +154,11 @@ class DeclaredFields:
         try:
             written = json.loads(reference)
             return cls(
-                fields=dict(written["fields"]),
+                fields=dict(written.get("fields", {})),
                 unknown=written["unknown"],
                 envelope=written.get("envelope", ""),
                 framed=written.get("framed", False),
+                schema=written.get("schema", ""),
             )
         except (KeyError, TypeError, ValueError):
             return None
@@ -172,8 +181,10 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
             Both errors list everything that is wrong with the file.
     """
     declared = DeclaredFields.of(reference)
-    if declared is not None:
+    if declared is not None and not declared.schema:
         return _declared_contract(declared, beside)
+    if declared is not None:
+        reference = declared.schema
     if reference == REGISTRY:
         raise ContractError(
             "CONTRACT_NOT_PINNED",
@@ -181,6 +192,9 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
             why="Its version is pinned when the pipeline first starts.",
             fix="Start the pipeline first, and name its home database.",
         )
+    if declared is not None:
+        documents = Json(declared.unknown)
+        return _read_contract(_beside(beside, reference), documents)
     framing, reference = split_framing(reference)
     written_in, part = format_of(reference), ""
     if written_in is None:
@@ -189,17 +203,21 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
         written_in = FORMATS[_SHIPPED_SUFFIX]
         path = CONTRACTS_FOLDER / f"{reference}{_SHIPPED_SUFFIX}"
     else:
-        folder = beside or Path()
         file = reference
         if written_in.has_parts:
             file, _, part = reference.partition("#")
-        path = (folder if folder.is_dir() else folder.parent) / file
+        path = _beside(beside, file)
     if isinstance(written_in, Avro):
         written_in = replace(written_in, framing=framing)
     contract = _read_contract(path, written_in, part)
     if written_in.names_writers:
         _require_distinct_ids(contract)
     return contract
+
+
+def _beside(beside: Path | None, file: str) -> Path:
+    folder = beside or Path()
+    return (folder if folder.is_dir() else folder.parent) / file
 
 
 def plain_contract(kind: str, name: str) -> Contract:
@@ -330,7 +348,7 @@ def _declared_contract(declared: DeclaredFields, beside: Path | None) -> Contrac
         text=schema.text,
         fields=list_fields(schema.tree),
         path=beside or Path(),
-        format=FramedJson() if declared.framed else Json(),
+        format=(FramedJson if declared.framed else Json)(declared.unknown),
         tree=schema.tree,
     )
 

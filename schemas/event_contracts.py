@@ -215,7 +215,7 @@ def load_event_contract(
     """
     pin = Pin.of(reference)
     if pin is not None:
-        reader = pinned_contract(pin, beside, registered)
+        reader = pinned_contract(reference, pin, beside, registered)
         writers, unreadable = find_writers(reader, registered)
         return EventContract(contract=reader, writers=writers, unreadable=unreadable)
     contract = load_contract(reference, beside)

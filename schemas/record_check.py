@@ -303,6 +303,7 @@ _PLAIN_TESTS: dict[str, Callable[[object], bool]] = {
     "string": lambda value: isinstance(value, str),
     # The encoder reads the text.
     "interval": lambda value: isinstance(value, str),
+    "numeric": lambda value: isinstance(value, str),
     "json": lambda value: isinstance(value, str),
     "bytes": lambda value: isinstance(value, bytes),
     "float": _is_single,

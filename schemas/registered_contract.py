@@ -7,7 +7,7 @@ nothing here asks one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,12 @@ from tallyweir.schemas.contract import (
     CONTRACT_BYTES_MAX,
     REGISTRY,
     Contract,
+    DeclaredFields,
     list_fields,
 )
 from tallyweir.schemas.errors import ContractError
+from tallyweir.schemas.formats.format import Format
+from tallyweir.schemas.formats.json.framed_json import FramedJson
 from tallyweir.schemas.formats.known_formats import REGISTRY_FORMATS
 from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
@@ -40,6 +43,9 @@ class Pin:
     @classmethod
     def of(cls, reference: str) -> Pin | None:
         """Read a reference; None if it is not of a registry, or not pinned."""
+        declared = DeclaredFields.of(reference)
+        if declared is not None:
+            reference = declared.schema
         if not reference.startswith(_PREFIX):
             return None
         subject, *numbers = reference.removeprefix(_PREFIX).rsplit(":", 2)
@@ -56,9 +62,18 @@ class Pin:
 
 
 def pinned_contract(
-    pin: Pin, beside: Path | None, registered: Iterable[RegisteredSchema]
+    reference: str,
+    pin: Pin,
+    beside: Path | None,
+    registered: Iterable[RegisteredSchema],
 ) -> Contract:
     """Return the contract of a pinned version.
+
+    Args:
+        reference: As the pipeline names it; of documents, ``DeclaredFields.reference``.
+        pin: The version that it names.
+        beside: As in ``load_contract``.
+        registered: The schemas that are kept of the registry.
 
     Raises:
         ContractError: ``CONTRACT_MISSING``: its schema is not kept; or it is not a
@@ -73,7 +88,10 @@ def pinned_contract(
             why="Events cannot be decoded without their contract.",
             fix="Name the home database in which the pipeline was started.",
         )
-    return _contract(found, pin.subject, beside, version=pin.version)
+    declared, formats = DeclaredFields.of(reference), REGISTRY_FORMATS
+    if declared is not None:
+        formats = {FramedJson.registry_kind: FramedJson(declared.unknown)}
+    return _contract(found, pin.subject, beside, formats, version=pin.version)
 
 
 def require_kind(schema: RegisteredSchema, wanted: str) -> None:
@@ -99,12 +117,15 @@ def find_writers(
     Returns:
         The writers by id, the reader among them; and why each other schema is none.
     """
-    writers, unreadable = {reader.schema_id: reader}, {}
+    writers = {reader.schema_id: reader}
+    unreadable: dict[int, str] = {}
+    if not reader.format.names_writers:
+        return writers, unreadable
     for one in registered:
         if one.schema_id == reader.schema_id:
             continue
         try:
-            writer = _contract(one, reader.name, reader.path)
+            writer = _contract(one, reader.name, reader.path, REGISTRY_FORMATS)
         except ContractError as error:
             unreadable[one.schema_id] = error.saw
             continue
@@ -121,15 +142,19 @@ def find_writers(
 
 
 def _contract(
-    schema: RegisteredSchema, subject: str, beside: Path | None, version: int = 0
+    schema: RegisteredSchema,
+    subject: str,
+    beside: Path | None,
+    formats: Mapping[str, Format],
+    version: int = 0,
 ) -> Contract:
-    written_in = REGISTRY_FORMATS.get(schema.kind)
+    written_in = formats.get(schema.kind)
     if written_in is None:
         raise ContractError(
             "CONTRACT_KIND",
             saw=f"{_told(schema)} is of the kind {schema.kind!r:.40}.",
-            why=f"The kinds that are read are {', '.join(REGISTRY_FORMATS)}.",
-            fix="Name the subject of such a schema.",
+            why=f"The kinds that are read so are {', '.join(formats)}.",
+            fix="Name the subject of such a schema, or correct source: {format: ...}.",
         )
     size = len(schema.text) + sum(len(text) for _, text in schema.references)
     if size > CONTRACT_BYTES_MAX:

@@ -14,8 +14,8 @@ class Primitive:
     """A type without parts: boolean, int, long, float, double, string or bytes.
 
     Beyond Avro's logical types, an int may be a ``smallint``, and a string ``json``: a
-    JSON text, which is ``jsonb`` in Postgres; or ``interval``: a text such as
-    ``PT-1H-30M-0.5S``.
+    JSON text, which is ``jsonb`` in Postgres; ``interval``: a text such as
+    ``PT-1H-30M-0.5S``; or ``numeric``: the digits of a number, as JSON writes it.
     """
 
     kind: str
@@ -149,6 +149,7 @@ _TEXT_TYPES = {
     "time-micros": "time without time zone",
     "duration": "interval",
     "interval": "interval",
+    "numeric": "numeric",
 }
 #: The logical types that only the decoder of a format reads exactly, not Spark.
 _BEYOND_SPARK = frozenset(

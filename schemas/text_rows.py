@@ -201,6 +201,7 @@ _PARSERS: dict[str, Parse] = {
     "uuid": str,
     "duration": str,
     "interval": str,
+    "numeric": str,
     "json": str,
     "enum": str,
     **{kind: parse for kind, parse in TEXT_PARSERS.items() if kind != "bytes"},

@@ -38,6 +38,19 @@ _JSON = """
       - append: {{table: orders}}
 """
 
+_JSON_SCHEMA = """
+    pipeline: readings
+    source:
+      topic: {topic}
+      format: json
+      schema: registry
+      event_id: order_id
+      event_time: kafka_timestamp
+      watermark_delay: 1 hour
+    outputs:
+      - append: {{table: orders}}
+"""
+
 _ENRICHED = """
     pipeline: readings
     source:
@@ -223,6 +236,36 @@ def test_json_behind_ids_is_read_by_the_fields_that_the_pipeline_names(
     rows = [("o001", 1, None), ("o002", 2, None), ("o004", 4, "by hand")]
     assert rows == world.rows()
     assert [(2, "BAD_MAGIC")] == [(one, reason) for one, reason, _ in world.dead()]
+    world.assert_verified()
+
+
+def test_the_columns_are_those_of_a_json_schema_whose_versions_are_pinned(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, registry: Apicurio
+) -> None:
+    """``plan`` finds a newer version and what it adds, and ``update`` pins it.
+
+    Later drivers, and ``emit``, need no registry.
+    """
+    world = RegistryWorld(tmp_path, kafka_bootstrap, empty_dsn, registry)
+    world.write_pipeline(_JSON_SCHEMA)
+    world.topic.send(world.documents(1))
+    world.run()
+    world.topic.send(world.documents(2, coupon="early"))
+    plan = json.loads(world.command("plan", "--json", code=1))
+    assert "needs migration" == plan["verdict"]
+    (changed,) = [one for one in plan["changes"] if one["what"] == "source.schema"]
+    assert f"registry:{world.topic.name}-value:1:" in changed["before"]
+    assert f"registry:{world.topic.name}-value:2:" in changed["after"]
+    assert any("coupon" in statement for statement in plan["ddl"])
+    world.command("update", "--reason", "coupons")
+    world.emit({"order_id": "o003", "amount": 3, "coupon": "by hand"}, registry=False)
+    world.run(environment={})
+    assert [
+        ("o001", 1, None),
+        ("o002", 2, "early"),
+        ("o003", 3, "by hand"),
+    ] == world.fetch("SELECT order_id, amount, coupon FROM orders ORDER BY 1")
+    assert not world.dead()
     world.assert_verified()
 
 

@@ -143,7 +143,7 @@ def _declared(schema: str | list[str]) -> dict[str, Any]:
     if declared is None:
         return _framed(schema)
     return {
-        "schema": REGISTRY if declared.framed else None,
+        "schema": declared.schema or (REGISTRY if declared.framed else None),
         "format": JSON,
         "fields": list(declared.fields.items()),
         "unknown": declared.unknown,

@@ -99,7 +99,7 @@ def _read_event_contracts(
     """
     if not source.schemas or isinstance(source.schema, StandIn):
         return None
-    if REGISTRY in source.schemas:
+    if REGISTRY in source.given_schemas:
         return None
     key = source.key_reference
     of_key = None

@@ -141,6 +141,12 @@ def _schemas(path: Path, source: dict[str, object]) -> tuple[str, ...]:
         framing = source.get("framing", Framing.CONFLUENT)
         framing = _text(path, source, "framing", framing)
         names = _texts(path, source, "schema")
+        if source.get("format") == "json":
+            unknown = _unknown(path, source)
+            return tuple(
+                DeclaredFields(fields={}, unknown=unknown, schema=name).reference
+                for name in names
+            )
         return tuple(with_framing(name, framing) for name in names)
     if not isinstance(fields, dict):
         raise _malformed(path, f"source.fields is {fields!r:.60}, expected a mapping")
@@ -148,14 +154,17 @@ def _schemas(path: Path, source: dict[str, object]) -> tuple[str, ...]:
         if not isinstance(name, str):
             raise _malformed(path, f"reads the field {name!r} as no text; quote it")
     named = {name: _text(path, fields, name, fields[name]) for name in fields}
-    unknown = _text(path, source, "unknown", source.get("unknown", "ignore"))
     declared = DeclaredFields(
         fields=named,
-        unknown=unknown,
+        unknown=_unknown(path, source),
         envelope=_text_or_none(path, source, "envelope") or "",
         framed=source.get("schema") == REGISTRY,
     )
     return (declared.reference,)
+
+
+def _unknown(path: Path, source: dict[str, object]) -> str:
+    return _text(path, source, "unknown", source.get("unknown", "ignore"))
 
 
 def _texts(path: Path, source: dict[str, object], key: str) -> tuple[str, ...]:

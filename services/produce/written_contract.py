@@ -16,20 +16,18 @@ from tallyweir.schemas.contract import (
     DeclaredFields,
     load_contract,
 )
-from tallyweir.schemas.registered_contract import (
-    Pin,
-    pinned_contract,
-    require_kind,
-)
+from tallyweir.schemas.event_contracts import load_event_contract
+from tallyweir.schemas.formats.json.framed_json import FramedJson
+from tallyweir.schemas.registered_contract import Pin, require_kind
 from tallyweir.services.process.endpoints import find_home_dsn
 from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 if TYPE_CHECKING:
     from tallyweir.services.produce.source_section import SourceSection
-    from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
-#: What a registry calls JSON Schema.
-_JSON_KIND = "JSON"
+_Pinned = tuple[Pin, tuple[RegisteredSchema, ...]]
+"""A version of a subject, and schemas of the registry, its own among them."""
 
 
 def load_written_contract(
@@ -49,55 +47,50 @@ def load_written_contract(
         path: The pipeline file.
 
     Raises:
-        ContractError: As ``load_contract`` and ``pinned_contract`` do; or the subject
-            is of another kind.
+        ContractError: As ``load_event_contract`` does, or the subject is of another
+            kind.
         ConfigurationError: As ``RegistryClient`` does: ``SUBJECT_MISSING``,
             ``REGISTRY_REFUSED``, or a setting.
         RetryableError: The registry or the home does not answer.
     """
     subject = section.subject or f"{topic}-value"
-    if schema == REGISTRY:
-        return _registered_contract(section.pipeline, subject, path)
-    contract = load_contract(schema, path)
     declared = DeclaredFields.of(schema)
+    if (schema if declared is None else declared.schema) == REGISTRY:
+        pin, kept = _find_pinned(section.pipeline, subject) or _ask_newest(subject)
+        reference = pin.reference
+        if declared is not None:
+            reference = replace(declared, schema=reference).reference
+        return load_event_contract(reference, path, kept).contract
+    contract = load_contract(schema, path)
     if declared is None or not declared.framed:
         return contract
-    _, newest = _ask_newest(subject)
-    require_kind(newest, _JSON_KIND)
-    return replace(contract, schema_id=newest.schema_id)
+    pin, (newest,) = _ask_newest(subject)
+    require_kind(newest, FramedJson.registry_kind)
+    return replace(contract, schema_id=pin.schema_id)
 
 
-def _registered_contract(pipeline: str | None, subject: str, path: Path) -> Contract:
-    pin, kept = _find_pinned(pipeline, subject)
-    if pin is None:
-        version, newest = _ask_newest(subject)
-        pin = Pin(subject=subject, version=version, schema_id=newest.schema_id)
-        kept = (newest,)
-    return pinned_contract(pin, path, kept)
-
-
-def _find_pinned(
-    pipeline: str | None, subject: str
-) -> tuple[Pin | None, tuple[RegisteredSchema, ...]]:
+def _find_pinned(pipeline: str | None, subject: str) -> _Pinned | None:
     """Return what the home database has pinned, and the schemas that it keeps."""
     # Few pipelines have a registry, and others need no database to send events.
     from tallyweir.sinks.postgres.ledger.registered_schemas import find_registered  # noqa: PLC0415
     from tallyweir.sinks.postgres.versions.pipeline_versions import find_contracts  # noqa: PLC0415
 
     if pipeline is None:
-        return None, ()
+        return None
     try:
         home_dsn = find_home_dsn()
     except ConfigurationError as error:
         if error.code != "SERVER_NOT_RUNNING":
             raise
-        return None, ()
+        return None
     pin = Pin.find(find_contracts(home_dsn, pipeline), subject)
-    return pin, find_registered(home_dsn)
+    return None if pin is None else (pin, find_registered(home_dsn))
 
 
-def _ask_newest(subject: str) -> tuple[int, RegisteredSchema]:
+def _ask_newest(subject: str) -> _Pinned:
     from tallyweir.sinks.registry_client import open_client  # noqa: PLC0415 - takes time
 
     with open_client() as registry:
-        return registry.latest(subject)
+        version, newest = registry.latest(subject)
+    pin = Pin(subject=subject, version=version, schema_id=newest.schema_id)
+    return pin, (newest,)

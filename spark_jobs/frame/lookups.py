@@ -195,13 +195,12 @@ class LookupTopic:
         self._admin = KafkaAdmin(
             self._bootstrap, enrichment.topic, timeout_s=DRIVER_TIMEOUT_S
         )
-        pin = Pin.of(enrichment.schema)
         self._known_schemas: KnownSchemas | None = None
-        if pin is None:
+        if Pin.of(enrichment.schema) is None:
             self._contracts = load_event_contracts([enrichment.schema], pipeline_file)
         else:
             self._known_schemas = KnownSchemas(
-                pin, settings.home_dsn, pipeline_file, open_client
+                enrichment.schema, settings.home_dsn, pipeline_file, open_client
             )
             self._contracts = self._known_schemas.contracts
         raise_if_any(

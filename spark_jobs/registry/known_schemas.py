@@ -54,7 +54,7 @@ class KnownSchemas:
     Only one thread may use it at a time.
 
     Args:
-        pin: The version that the pipeline reads its events by.
+        reference: The contract of the pinned version, as the pipeline names it.
         home_dsn: The home database, which keeps the schemas.
         beside: The pipeline file.
         open_client: Makes the client that some questions are asked by.
@@ -64,7 +64,7 @@ class KnownSchemas:
 
     def __init__(  # noqa: PLR0913 (keyword-only; each is a part of it)
         self,
-        pin: Pin,
+        reference: str,
         home_dsn: str,
         beside: Path,
         open_client: Callable[[], RegistryClient],
@@ -72,7 +72,7 @@ class KnownSchemas:
         found: Sequence[RegisteredSchema] = (),
         key: KeyContracts | None = None,
     ) -> None:
-        self._pin = pin
+        self._reference = reference
         self._key = key
         self._home_dsn = home_dsn
         self._beside = beside
@@ -91,7 +91,7 @@ class KnownSchemas:
         kept = {one.schema_id for one in registered}
         registered += tuple(one for one in self._found if one.schema_id not in kept)
         (self._contract,) = load_event_contracts(
-            [self._pin.reference], self._beside, registered
+            [self._reference], self._beside, registered
         ).each
 
     @property
@@ -277,7 +277,9 @@ def pin_contracts(
         pipeline = replace(pipeline, source=source)
         reference = source.key_reference
         key = None if reference is None else load_key_contracts(reference, path)
-        known = KnownSchemas(pin, home_dsn, path, open_client, found=found, key=key)
+        known = KnownSchemas(
+            source.schemas[0], home_dsn, path, open_client, found=found, key=key
+        )
         check_columns(pipeline, known.contracts.fields)
         raise_if_any("Pipeline", find_redaction_problems(pipeline, known.contracts))
     return pipeline, known

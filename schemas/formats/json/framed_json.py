@@ -1,7 +1,8 @@
 """JSON documents behind a schema registry's ids, as a format.
 
 A payload is a document with Confluent's header in front. The columns are those that the
-pipeline names, so the id says nothing that is needed: it is skipped.
+pipeline names, or those of the version that it has pinned, and a document names its
+fields itself. So the id says nothing that is needed: it is skipped.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _bad_magic(payload: bytes, _: Contract, __: Random) -> bytes:
 class FramedJson(Json):
     """JSON documents, each behind a magic byte and an id that is not looked at."""
 
-    suffix: ClassVar[str] = ".framed-json-fields"
+    registry_kind: ClassVar[str] = "JSON"
     damages: ClassVar[Mapping[str, Damage]] = {
         **{name: _behind_header(damage) for name, damage in DAMAGES.items()},
         # It looks at whole payloads.

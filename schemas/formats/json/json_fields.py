@@ -8,7 +8,7 @@ of Postgres's, followed by any of these:
   nanoseconds since 1970 began in UTC. Without ``epoch`` it is a text of ISO 8601;
 - ``epoch days``, after ``date``: the value is a number of days since 1970-01-01;
 - ``from text``, after a type of numbers: the value is a text that holds the number;
-- ``from base64``, after ``numeric``: the value is a text of Base64 that holds the
+- ``from base64``, after ``numeric(p,s)``: the value is a text of Base64 that holds the
   unscaled number in two's complement, as Kafka Connect writes decimals;
 - ``at 'Europe/Berlin'``, after ``timestamptz``: a text without an offset is local time
   there. A local time that is missing or comes twice is not read;
@@ -32,7 +32,6 @@ import re
 import zoneinfo
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import cast
 
 from tallyweir.schemas.errors import ContractError, noting, raise_faults
 from tallyweir.schemas.formats.format import Schema
@@ -62,6 +61,7 @@ _NODES: dict[str, Primitive] = {
     "bigint": Primitive(kind="long"),
     "real": Primitive(kind="float"),
     "double precision": Primitive(kind="double"),
+    "numeric": Primitive(kind="string", logical="numeric"),
     "date": Primitive(kind="int", logical="date"),
     "timestamp": Primitive(kind="long", logical="local-timestamp-micros"),
     "timestamptz": Primitive(kind="long", logical="timestamp-micros"),
@@ -69,7 +69,9 @@ _NODES: dict[str, Primitive] = {
     "jsonb": Primitive(kind="string", logical="json"),
     "bytea": Primitive(kind="bytes"),
 }
-_TYPES = (*_NODES, "numeric(p,s)")
+#: A ``numeric`` of so many digits.
+_SIZED = "numeric(p,s)"
+_TYPES = (*_NODES, _SIZED)
 #: Other names of types, and what to write instead.
 _SYNONYMS = {
     "bool": "boolean",
@@ -84,7 +86,6 @@ _SYNONYMS = {
     "float8": "double precision",
     "double": "double precision",
     "number": "numeric(p,s)",
-    "numeric": "numeric(p,s)",
     "decimal": "numeric(p,s)",
     "string": "text",
     "varchar": "text",
@@ -98,7 +99,10 @@ _SYNONYMS = {
     "timestamp without time zone": "timestamp",
 }
 _TIMES = ("timestamp", "timestamptz")
-_NUMBERS = ("smallint", "integer", "bigint", "numeric", "real", "double precision")
+_NUMBERS = (
+    *("smallint", "integer", "bigint", "numeric", _SIZED),
+    *("real", "double precision"),
+)
 
 _NUMERIC = re.compile(r"numeric ?\( ?([0-9]{1,9}) ?(?:, ?(-?[0-9]{1,9}) ?)?\)")
 _MODIFIER = re.compile(
@@ -123,7 +127,8 @@ class JsonField:
         path: The names that lead to it, from the top level on.
         column: The column's name.
         type: The type without what follows it, such as ``numeric``.
-        precision: Of a ``numeric``; otherwise 0, as is ``scale``.
+        precision: Of a ``numeric``, 0 if it has all digits; otherwise 0, as is
+            ``scale``.
         scale: Digits behind the point.
         unit: The unit of a time that is a number; empty if it is a text.
         carrier: What holds the number instead of a number: ``text`` or ``base64``.
@@ -161,7 +166,7 @@ class JsonField:
                 precision=self.precision,
                 scale=self.scale,
             )
-            if self.type == "numeric"
+            if self.precision
             else _NODES[self.type]
         )
         return item if self.is_required else Nullable(item=item)
@@ -325,12 +330,12 @@ def _read_type(path: str, names: tuple[str, ...], kind: object) -> JsonField:
         raise _unknown_type(path, kind, base)
     precision, scale = _read_precision(path, base)
     found = _read_modifiers(path, words, modifiers)
-    kept = base if base in _NODES else "numeric"
+    kept = base if base in _NODES else _SIZED
     _check_modifiers(path, kept, found)
     return JsonField(
         path=names,
         column=found.get("column") or "_".join(names),
-        type=kept,
+        type="numeric" if kept == _SIZED else kept,
         precision=precision,
         scale=scale,
         unit=found.get("unit", "").lower(),
@@ -421,12 +426,12 @@ def _find_misplaced(
 def _find_misplaced_carrier(
     kind: str, carrier: str | None
 ) -> Iterator[tuple[str, str, str]]:
-    kinds = {FROM_TEXT: _NUMBERS, FROM_BASE64: ("numeric",)}
+    kinds = {FROM_TEXT: _NUMBERS, FROM_BASE64: (_SIZED,)}
     if carrier is None or kind in kinds.get(carrier.lower(), ()):
         return
     yield (
         f"from {carrier:.{_SHOWN}} follows {kind}",
-        "A number may come from text, and a numeric also from base64.",
+        f"A number may come from text, and a {_SIZED} also from base64.",
         "Change the type, or leave the words out.",
     )
 
@@ -467,9 +472,13 @@ def _read_precision(path: str, base: str) -> tuple[int, int]:
     return precision, scale
 
 
+def is_column_name(name: str) -> bool:
+    """Tell whether a field may give a column of this name."""
+    return _COLUMN.fullmatch(name) is not None and len(name) <= _NAME_BYTES_MAX
+
+
 def _check_column(path: str, column: str) -> None:
-    fits = _COLUMN.fullmatch(column) and len(column) <= _NAME_BYTES_MAX
-    if not fits:
+    if not is_column_name(column):
         raise _problem(
             f"Field {path:.{_SHOWN}} gives the column {column!r:.{_SHOWN}}.",
             f"A column's name has up to {_NAME_BYTES_MAX} letters, digits and _, and "
@@ -502,28 +511,3 @@ def _find_clashes(fields: list[JsonField]) -> Iterator[ContractError]:
 
 def _name(field: JsonField) -> str:
     return f"{write_path(field.path):.{_SHOWN}}" if field.path else "unknown: rest"
-
-
-def schema_from(document: object, name: str) -> Schema:
-    """Read a contract's file: an object with ``fields`` and, if wanted, ``unknown``.
-
-    Raises:
-        ContractError: As ``read_fields`` does.
-    """
-    is_object = isinstance(document, dict)
-    keys = set(document) if isinstance(document, dict) else set()
-    if not is_object or not {"fields"} <= keys <= {"fields", "unknown"}:
-        raise _problem(
-            f"The contract of {name} is not an object of fields and unknown.",
-            "Events cannot be decoded without their fields.",
-            'Write {"fields": {"order_id": "text not null"}, "unknown": "ignore"}.',
-        )
-    members = cast(Mapping[str, object], document)
-    fields = members["fields"]
-    if not isinstance(fields, dict):
-        raise _problem(
-            f"The fields of {name} are not an object.",
-            "Each field has a path and a type.",
-            'Write {"order_id": "text not null"}.',
-        )
-    return read_fields(fields, unknown=str(members.get("unknown", "ignore")), name=name)

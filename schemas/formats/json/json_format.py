@@ -1,18 +1,18 @@
 """JSON documents, as a format.
 
-A payload is one JSON object in UTF-8, and nothing in it names its contract. A payload
+A payload is one JSON object in UTF-8, and nothing in it names its contract. Its fields
+are named by a pipeline, or declared by a JSON Schema (``json_schema``). A payload
 that ``json_text`` does not accept, or a value that its field does not hold exactly, is
 no event. ``Json.decode`` and the decoder of whole batches accept the same payloads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from tallyweir.schemas.errors import ContractError, DecodeError
 from tallyweir.schemas.formats.format import (
     BegunEvent,
     Damage,
@@ -22,9 +22,10 @@ from tallyweir.schemas.formats.format import (
 )
 from tallyweir.schemas.formats.json.json_codec import compile_codec
 from tallyweir.schemas.formats.json.json_damages import DAMAGES
-from tallyweir.schemas.formats.json.json_fields import schema_from
-from tallyweir.schemas.formats.json.json_text import parse_document
+from tallyweir.schemas.formats.json.json_fields import read_fields
+from tallyweir.schemas.formats.json.json_schema import read_json_schema
 from tallyweir.schemas.schema_tree import Record, describe
+from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 if TYPE_CHECKING:
     from tallyweir.schemas.contract import Contract
@@ -34,25 +35,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Json(Format):
-    """JSON documents; a pipeline names their fields."""
+    """JSON documents.
 
-    suffix: ClassVar[str] = ".json-fields"
+    Attributes:
+        unknown: What becomes of fields that are not columns, as in ``read_fields``, if
+            a JSON Schema declares the columns.
+    """
+
+    unknown: str = "ignore"
+
+    suffix: ClassVar[str] = ".schema.json"
+    describes_itself: ClassVar[bool] = True
     names_writers: ClassVar[bool] = False
     media_type: ClassVar[str] = "application/json"
     damages: ClassVar[Mapping[str, Damage]] = DAMAGES
 
     def read_schema(self, content: bytes, path: Path, part: str = "") -> Schema:
         del part
-        try:
-            document = parse_document(content)
-        except DecodeError as exc:
-            raise ContractError(
-                "CONTRACT_MALFORMED",
-                saw=f"{path} is not a JSON object ({exc}).",
-                why="Events cannot be decoded without their fields.",
-                fix="Correct the file.",
-            ) from exc
-        return schema_from(document, path.name.removesuffix(self.suffix))
+        return self._schema(content, path.name.removesuffix(self.suffix))
+
+    def read_registered(self, schema: RegisteredSchema) -> Schema:
+        name = f"schema_{schema.schema_id}"
+        return self._schema(schema.text.encode(), name, schema.references)
+
+    def _schema(
+        self, content: bytes, name: str, references: Iterable[tuple[str, str]] = ()
+    ) -> Schema:
+        fields = read_json_schema(content, references)
+        return read_fields(fields, unknown=self.unknown, name=name)
 
     def find_incompatibilities(self, reader: Record, writer: Record) -> list[str]:
         written = {one.name: one.node for one in writer.fields}

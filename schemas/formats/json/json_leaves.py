@@ -256,13 +256,12 @@ class Member:
         rows = cursor.where
         field = None if self.leaf is None else self.leaf.field
         match "jsonb" if field is None else field.type:
-            case "jsonb":
+            case "numeric" if field is not None and field.precision:
+                return self._take_decimals(rows, numbers, field.precision, field.scale)
+            case "jsonb" | "numeric":
                 self.values[rows] = cursor.at
                 self.others[rows] = numbers.canonical_stops
                 return numbers.is_usual
-            case "numeric":
-                assert field is not None
-                return self._take_decimals(rows, numbers, field.precision, field.scale)
             case "double precision":
                 return self._take_doubles(rows, numbers)
             case "real":

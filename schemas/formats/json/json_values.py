@@ -73,7 +73,7 @@ def compile_reader(field: JsonField) -> Reader:
         case "smallint" | "integer" | "bigint":
             return _integer_reader(field.type)
         case "numeric":
-            return _decimal_reader(field)
+            return _decimal_reader(field) if field.precision else _read_number
         case "timestamp" | "timestamptz":
             return _count_reader(field) if field.unit else _moment_reader(field)
         case _:
@@ -89,6 +89,8 @@ def compile_writer(field: JsonField) -> Writer:
             bounds = NUMBER_BOUNDS[_INTEGERS[field.type]]
             return lambda value: _write_integer(value, bounds)
         case "numeric":
+            if not field.precision:
+                return _write_number
             return lambda value: _write_decimal(value, field)
         case "timestamp" | "timestamptz":
             return lambda value: _write_moment(value, field)
@@ -136,6 +138,12 @@ def _integer_reader(kind: str) -> Reader:
     return read
 
 
+def _read_number(value: Value) -> str:
+    if not isinstance(value, Number):
+        raise _wrong("a number", value)
+    return canonical_number(value.token)
+
+
 def _decimal_reader(field: JsonField) -> Reader:
     scale, whole_digits = field.scale, field.precision - field.scale
 
@@ -160,18 +168,23 @@ def _carried_reader(field: JsonField) -> Reader:
     read = compile_reader(replace(field, carrier=""))
 
     def carried(value: Value) -> object:
-        expected = f"a text that holds a {field.type}"
-        if not isinstance(value, str):
-            raise _wrong(expected, value)
-        try:
-            number, stop = read_value(value, 0, 0)
-        except Fault:
-            raise _wrong(expected, value) from None
-        if not isinstance(number, Number) or stop < len(value):
-            raise _wrong(expected, value)
+        number = _number_in(value)
+        if number is None:
+            raise _wrong(f"a text that holds a {field.type}", value)
         return read(number)
 
     return carried
+
+
+def _number_in(text: object) -> Number | None:
+    """Return the number that a text holds, as JSON writes it; None if it holds none."""
+    if not isinstance(text, str):
+        return None
+    try:
+        number, stop = read_value(text, 0, 0)
+    except Fault:
+        return None
+    return number if isinstance(number, Number) and stop == len(text) else None
 
 
 def _read_unscaled(value: Value, field: JsonField) -> Decimal:
@@ -335,6 +348,13 @@ def _write_integer(value: object, bounds: tuple[int, int]) -> str:
     if type(value) is not int or not bounds[0] <= value <= bounds[1]:
         raise ValueError(value)
     return str(value)
+
+
+def _write_number(value: object) -> str:
+    number = _number_in(value)
+    if number is None:
+        raise ValueError(value)
+    return canonical_number(number.token)
 
 
 def _write_decimal(value: object, field: JsonField) -> str:

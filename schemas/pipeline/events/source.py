@@ -105,8 +105,9 @@ class Source:
         schema: Name of a contract (``flight_departure.v1``), or path of an ``.avsc``
             file next to the pipeline file. With several, an event has one of these
             contracts and the columns of all. For Protobuf, the path of one ``.proto``
-            or ``.pb`` file, then ``#`` and the message. None if ``fields`` names the
-            columns; ``registry`` if a schema registry has the contract.
+            or ``.pb`` file, then ``#`` and the message. For JSON, the path of one
+            ``.schema.json`` file. None if ``fields`` names the columns; ``registry``
+            if a schema registry has the contract.
         subject: The registry's subject; None for the topic's, ``TOPIC-value``.
         format: How payloads are written: ``avro``, ``json`` or ``protobuf``.
         fields: For JSON, the path of each field to its Postgres type, in the order of
@@ -166,19 +167,29 @@ class Source:
                 framed=self.schema == REGISTRY,
             )
             return (declared.reference,)
-        given = self._given_schemas
+        given = self.given_schemas
+        if self.format == JSON:
+            return tuple(
+                DeclaredFields(
+                    fields={}, unknown=self.unknown, schema=str(name)
+                ).reference
+                for name in given
+            )
         if self.framing == Framing.CONFLUENT:
             return given
         return tuple(with_framing(name, self.framing) for name in given)
 
     @property
-    def _given_schemas(self) -> tuple[str, ...]:
+    def given_schemas(self) -> tuple[str, ...]:
+        """The contracts as they are named; none if ``fields`` names the columns."""
+        if self.fields:
+            return ()
         return (self.schema,) if isinstance(self.schema, str) else self.schema or ()
 
     @property
     def wanted_subject(self) -> str | None:
         """The subject to pin a version of; None if no registry has the contract."""
-        if self.schemas != (REGISTRY,):
+        if self.given_schemas != (REGISTRY,):
             return None
         return self.subject or f"{self.topics[0]}-value"
 
@@ -285,7 +296,7 @@ class Source:
             )
         elif not self.schemas or not all(self.schemas):
             yield empty_value(("schema",))
-        for index, schema in enumerate(self._given_schemas):
+        for index, schema in enumerate(self.given_schemas):
             if str(schema).startswith(("{", *(f"{one}:" for one in Framing))):
                 yield Problem(
                     code="PIPELINE_VALUE",
@@ -299,7 +310,7 @@ class Source:
                 self.format == PROTOBUF
             ):
                 yield self._unfit_schema(schema, index)
-            if schema in self._given_schemas[:index]:
+            if schema in self.given_schemas[:index]:
                 yield Problem(
                     code="PIPELINE_DUPLICATE_NAME",
                     at=("schema", index),
@@ -322,7 +333,7 @@ class Source:
         )
 
     def _find_registry_problems(self) -> Iterator[Problem]:
-        if self.subject is not None and REGISTRY not in self.schemas:
+        if self.subject is not None and REGISTRY not in self.given_schemas:
             yield Problem(
                 code="PIPELINE_VALUE",
                 at=("subject",),
@@ -330,13 +341,13 @@ class Source:
                 why="A subject is a name of schemas in a schema registry.",
                 fix=f"Write schema: {REGISTRY} without fields, or remove subject.",
             )
-        if REGISTRY not in self.schemas:
+        if REGISTRY not in self.given_schemas:
             return
-        if len(self.schemas) > 1:
+        if len(self.given_schemas) > 1:
             yield Problem(
                 code="PIPELINE_VALUE",
                 at=("schema",),
-                saw=f"The contracts are {', '.join(map(str, self.schemas))}.",
+                saw=f"The contracts are {', '.join(map(str, self.given_schemas))}.",
                 why="A registry numbers schemas itself, so its ids could be those of "
                 "other contracts.",
                 fix=f"Write schema: {REGISTRY} alone.",
@@ -351,7 +362,7 @@ class Source:
             )
 
     def _find_framing_problems(self) -> Iterator[Problem]:
-        is_free = self.format == AVRO and REGISTRY not in self._given_schemas
+        is_free = self.format == AVRO and REGISTRY not in self.given_schemas
         if self.framing not in ([*Framing] if is_free else [Framing.CONFLUENT]):
             yield Problem(
                 code="PIPELINE_VALUE",
@@ -372,23 +383,31 @@ class Source:
                 why="The contract of its values says which fields there are.",
                 fix=f"Add format: {JSON}, or remove {at}.",
             )
-        elif not self.fields:
+        elif not self.fields and (self.schema is None or self.envelope is not None):
             yield Problem(
                 code="PIPELINE_MISSING_KEY",
                 at=("fields",),
                 saw="The key 'fields' is missing.",
                 why="Nothing in a JSON document says which columns it has.",
                 fix="Add it to source, with a line such as order_id: text not null for "
-                "each column.",
+                "each column; or, without an envelope, schema: FILE.schema.json.",
             )
-        if self.schema is not None and self.schema != REGISTRY:
+        if self.format == JSON and len(self.given_schemas) > 1:
             yield Problem(
                 code="PIPELINE_VALUE",
                 at=("schema",),
-                saw=f"The source has a schema, and the format {self.format}.",
-                why="The columns of JSON documents are those in fields.",
-                fix=f"Remove schema; {REGISTRY} is for documents behind a schema "
-                "registry's ids.",
+                saw=f"The contracts are {', '.join(map(str, self.given_schemas))}.",
+                why="A document does not say which of them it is of.",
+                fix="Write one schema, or name the columns in fields.",
+            )
+        if self.fields and self.schema not in {None, REGISTRY}:
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("schema",),
+                saw="The source has a schema, and fields.",
+                why="The columns are those that one of them has.",
+                fix=f"Remove one of them; {REGISTRY} goes with fields, for documents "
+                "behind a schema registry's ids.",
             )
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tallyweir.schemas.codec import decode, encode
+from tallyweir.schemas.errors import ContractError
+from tallyweir.schemas.event_contracts import load_event_contracts
 from tallyweir.schemas.pipeline import (
     Pipeline,
     PipelineError,
@@ -13,6 +18,8 @@ from tallyweir.schemas.pipeline import (
     load_pipeline,
     pipeline_definition_json,
 )
+from tallyweir.schemas.registered_contract import Pin
+from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 _VALID = """\
 pipeline: orders
@@ -44,6 +51,7 @@ def _load(directory: Path, old: str = "", new: str = "") -> Pipeline:
         ("  schema: registry\n", "orders-value"),
         ("  schema: registry\n  subject: all\n", "all"),
         (_JSON, None),
+        ("  format: json\n  unknown: rest\n  schema: registry\n", "orders-value"),
     ],
 )
 def test_the_subject_is_that_of_the_topic_unless_it_is_named(
@@ -70,7 +78,16 @@ def test_the_subject_is_that_of_the_topic_unless_it_is_named(
             f"{_JSON}  subject: s\n",
             "a subject",
         ),
-        ("schema: registry", "format: json\n  schema: registry", "'fields' is missing"),
+        (
+            "schema: registry",
+            "format: json\n  envelope: debezium\n  schema: registry",
+            "'fields' is missing",
+        ),
+        (
+            "schema: registry",
+            "format: json\n  schema: [a.schema.json, b.schema.json]",
+            "a.schema.json, b.schema.json",
+        ),
         ("schema: registry", "schema: registry\n  fields: {a: text}", "has fields"),
     ],
 )
@@ -81,3 +98,52 @@ def test_what_does_not_go_with_a_registry_is_told(
     with pytest.raises(PipelineError) as caught:
         _load(tmp_path, old, new)
     assert seen in str(caught.value)
+
+
+@pytest.mark.parametrize("unknown", ["", "  unknown: rest\n"])
+def test_a_schema_of_documents_gives_the_columns(tmp_path: Path, unknown: str) -> None:
+    """From a file as from a registry; the ledger's definition says which, and all."""
+    properties = {"order_id": {"type": "string"}, "customer_id": {"type": "integer"}}
+    moment = {"type": "string", "format": "date-time"}
+    schema = {"type": "object", "properties": {**properties, "placed_at": moment}}
+    (tmp_path / "orders.v2.schema.json").write_text(json.dumps(schema))
+    new = f"  format: json\n  schema: orders.v2.schema.json\n{unknown}"
+    pipeline = _load(tmp_path, "  schema: registry\n", new)
+    assert pipeline == from_json(pipeline_definition_json(pipeline))
+    (one,) = load_event_contracts(pipeline.source.schemas, tmp_path).each
+    assert "orders.v2" == one.contract.reference
+
+    pin = Pin(subject="orders-value", version=3, schema_id=17)
+    kept = RegisteredSchema(schema_id=17, kind="JSON", text=json.dumps(schema))
+    source = replace(pipeline.source, schema=pin.reference)
+    pinned = replace(pipeline, source=source)
+    assert pinned == from_json(pipeline_definition_json(pinned))
+    assert (pin,) == tuple(map(Pin.of, source.schemas))
+    (other,) = load_event_contracts(source.schemas, tmp_path, [kept]).each
+    assert one.contract.fields == other.contract.fields
+    rest = ["rest"] if unknown else []
+    names = ["order_id", "customer_id", "placed_at", *rest]
+    assert names == [field.name for field in other.contract.fields]
+    record: dict[str, object] = dict.fromkeys(names) | {"order_id": "a"}
+    payload = encode(other.contract, record)
+    assert b"\0\0\0\0\x11{" == payload[:6]
+    assert record == decode(payload, other.writers)
+
+    avro = replace(kept, kind="AVRO")
+    with pytest.raises(ContractError, match="CONTRACT_KIND"):
+        load_event_contracts(source.schemas, tmp_path, [avro])
+    with pytest.raises(ContractError, match="CONTRACT_KIND"):
+        load_event_contracts([pin.reference], tmp_path, [kept])
+
+
+def test_all_that_a_schema_leaves_open_is_told_with_the_line(tmp_path: Path) -> None:
+    """Before anything starts."""
+    schema = {"type": "object", "properties": {"order_id": {}, "placed_at": {}}}
+    (tmp_path / "orders.v1.schema.json").write_text(json.dumps(schema))
+    new = "  format: json\n  schema: orders.v1.schema.json\n"
+    with pytest.raises(PipelineError) as caught:
+        _load(tmp_path, "  schema: registry\n", new)
+    told = str(caught.value)
+    for name in ("order_id", "placed_at"):
+        assert f"The property {name} does not say its type" in told
+    assert "orders.yaml:5" in told

@@ -34,7 +34,7 @@ from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 _LEDGER = load_statements("tallyweir.sinks.postgres.ledger", "ledger.sql")
 _OUTPUTS = load_statements("tallyweir.sinks.postgres.ledger", "outputs.sql")
-#: How references to contracts of a registry begin.
+#: What references to contracts of a registry hold.
 _OF_REGISTRY = "registry:"
 
 
@@ -295,7 +295,7 @@ def read_pipeline(connection: Connection[TupleRow], name: str) -> AuditedPipelin
             schemas=_one_or_more(source["schema"]),
             key=source.get("key"),
             registered=read_registered(connection)
-            if str(source["schema"]).startswith(_OF_REGISTRY)
+            if _OF_REGISTRY in str(source["schema"])
             else (),
         ),
         guarantee=guarantee_of(definition),

@@ -108,6 +108,18 @@ def test_outputs_keep_the_order_of_fields() -> None:
     assert SHARDS == layout.shards
 
 
+@pytest.mark.parametrize("more", [{}, {"user_id": "bigint"}])
+def test_documents_are_not_of_a_writer(more: dict[str, str]) -> None:
+    """So that fields can be added: any fields read documents that are there."""
+    fields = {"event_id": "text not null", "page": "text", **more}
+    source = replace(_SOURCE, schema=None, format="json", fields=fields)
+    pipeline = replace(
+        _pipeline(), source=replace(source, event_time="kafka_timestamp")
+    )
+    layout = build_layout(pipeline, load_event_contracts(source.schemas), _schema())
+    assert ((0, "application/json"),) == layout.writers
+
+
 @pytest.mark.parametrize(
     ("function", "argument", "partial", "result"),
     [

@@ -300,6 +300,7 @@ _READERS: dict[str, tuple[Callable[[Json], object], bool]] = {
     "ref": (_uuid, False),
     "raw": (_bytes, False),
     "tags": (_same, False),
+    "weight": (_token, False),
     "price": (_from_text(_numeric(10, 3)), False),
     "units": (_from_text(_whole(63)), False),
     "unscaled": (_unscaled, False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from random import Random
 from unittest import mock
 
@@ -73,6 +74,8 @@ def check_single(payload: bytes | None, event: JsonEvent | None) -> None:
         return
     record = dict(event.record)
     tags, expected_tags = record.pop("tags"), expected.pop("tags")
+    weight, expected_weight = record.pop("weight"), expected.pop("weight")
+    assert (None if weight is None else Decimal(str(weight))) == expected_weight
     assert record == expected, payload
     if tags is not None:
         text = f'{{"tags":{tags}}}'.encode()
