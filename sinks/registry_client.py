@@ -149,10 +149,14 @@ class RegistryClient:
     """
 
     def __init__(self, settings: RegistrySettings) -> None:
+        has_certificate = "ssl.certificate.location" in settings.config
         try:
             self._client = SchemaRegistryClient(
                 {
                     **settings.config,
+                    # Without it, OpenSSL would ask the terminal for the password of a
+                    # key that has one.
+                    **({"ssl.key.password": ""} if has_certificate else {}),
                     "max.retries": 0,
                     "timeout": _TIMEOUT_S,
                 }
@@ -245,7 +249,7 @@ class RegistryClient:
         except Exception as error:  # noqa: BLE001 - of any class
             # The client passes on the errors of its HTTP library, and takes answers
             # apart without looking. Their texts may quote what is secret.
-            raise _unavailable(wanted, type(error).__name__) from None
+            raise _unavailable(wanted, _classes(error)) from None
 
 
 def _there(value: _T | None) -> _T:
@@ -269,6 +273,16 @@ def _missing(subject: str) -> ConfigurationError:
     )
 
 
+def _classes(error: BaseException) -> str:
+    """Name the classes of an error and of its causes: a wrong certificate is one."""
+    names = [type(error).__name__]
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+        if type(error).__name__ not in names:
+            names.append(type(error).__name__)
+    return ", ".join(names)
+
+
 def _unavailable(wanted: str, saw: str) -> RetryableError:
     return RetryableError(
         "REGISTRY_UNAVAILABLE",
@@ -276,5 +290,6 @@ def _unavailable(wanted: str, saw: str) -> RetryableError:
         why="Records that name a schema that is not kept yet cannot be decoded; they "
         "wait, and none of them becomes a dead letter for it.",
         fix=f"Start the registry, or correct {URL_VARIABLE}, which may lack a path "
-        "such as /apis/ccompat/v7; the pipeline goes on by itself.",
+        f"such as /apis/ccompat/v7, or {CA_VARIABLE} where an SSL error is named; the "
+        "pipeline goes on by itself.",
     )

@@ -6,8 +6,6 @@ Keys, certificates and signatures are OpenSSL's.
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import threading
 import time
 from base64 import b64decode, urlsafe_b64encode
@@ -17,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tallyweir.services.local.embedded.kafka import EmbeddedKafka
+from tallyweir.sinks.testing.certificates import make_certificates, openssl
 
 CLIENT_ID, CLIENT_SECRET = "publisher", "hush-hush"
 _LIFETIME_S = 60
@@ -85,26 +84,13 @@ class SecuredKafka(EmbeddedKafka):
 
 def make_keys(directory: Path) -> None:
     """Make an authority, certificates of a server and a client, and a token's key."""
-    _openssl(
-        directory,
-        *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-        *("-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem"),
-    )
-    for name in ("server", "client"):
-        _openssl(
-            directory,
-            *("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-            *("-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost"),
-            *("-addext", "basicConstraints=critical,CA:FALSE"),
-            *("-CA", "ca.pem", "-CAkey", "ca.key"),
-            *("-keyout", f"{name}.key", "-out", f"{name}.crt"),
-        )
+    make_certificates(directory)
     key = (directory / "server.key").read_text()
     (directory / "server.pem").write_text(key + (directory / "server.crt").read_text())
     # The old form, which Java does not read.
-    _openssl(directory, "rsa", "-in", "client.key", "-traditional", "-out", "old.key")
-    _openssl(directory, "genrsa", "-out", "token.key", "2048")
-    modulus = _openssl(directory, "rsa", "-in", "token.key", "-noout", "-modulus")
+    openssl(directory, "rsa", "-in", "client.key", "-traditional", "-out", "old.key")
+    openssl(directory, "genrsa", "-out", "token.key", "2048")
+    modulus = openssl(directory, "rsa", "-in", "token.key", "-noout", "-modulus")
     number = bytes.fromhex(modulus.decode().strip().removeprefix("Modulus="))
     jwk = {"kty": "RSA", "kid": "k1", "use": "sig", "alg": "RS256"}
     public = {**jwk, "n": _base64(number), "e": "AQAB"}
@@ -160,21 +146,9 @@ def _token(keys: Path) -> str:
         "exp": now + _LIFETIME_S,
     }
     signed = ".".join(_base64(json.dumps(part).encode()) for part in (head, claims))
-    signature = _openssl(keys, "dgst", "-sha256", "-sign", "token.key", given=signed)
+    signature = openssl(keys, "dgst", "-sha256", "-sign", "token.key", given=signed)
     return f"{signed}.{_base64(signature)}"
 
 
 def _base64(raw: bytes) -> str:
     return urlsafe_b64encode(raw).decode().rstrip("=")
-
-
-def _openssl(directory: Path, *arguments: str, given: str = "") -> bytes:
-    program = shutil.which("openssl")
-    assert program is not None
-    return subprocess.run(
-        [program, *arguments],
-        cwd=directory,
-        input=given.encode(),
-        check=True,
-        capture_output=True,
-    ).stdout

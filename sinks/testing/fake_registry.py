@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,8 +37,14 @@ class FakeRegistry:
 
 
 @contextmanager
-def fake_registry() -> Iterator[FakeRegistry]:
-    """Serve a registry without schemas until the block ends."""
+def fake_registry(
+    context: ssl.SSLContext | None = None,
+) -> Iterator[FakeRegistry]:
+    """Serve a registry without schemas until the block ends.
+
+    Args:
+        context: Whom it lets in by TLS; None to speak plain HTTP.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -54,6 +61,9 @@ def fake_registry() -> Iterator[FakeRegistry]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         registry = FakeRegistry(server.server_port)
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+            registry.url = f"https://localhost:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,9 @@ import pytest
 from tallyweir.sinks.protocol.errors import ConfigurationError, RetryableError
 from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 from tallyweir.sinks.registry_client import (
+    CA_VARIABLE,
     CERTIFICATE_VARIABLE,
+    KEY_VARIABLE,
     PASSWORD_VARIABLE,
     TOKEN_VARIABLE,
     URL_VARIABLE,
@@ -21,6 +25,7 @@ from tallyweir.sinks.registry_client import (
     RegistryClient,
     RegistrySettings,
 )
+from tallyweir.sinks.testing.certificates import make_certificates, openssl
 from tallyweir.sinks.testing.fake_registry import (
     FakeRegistry,
     fake_registry,
@@ -169,3 +174,80 @@ def test_settings_that_cannot_be_used_are_told_without_their_values(
     told = " ".join((str(caught.value), repr(caught.value.__cause__)))
     assert "hidden" not in told
     assert "hidden" not in json.dumps(repr(RegistrySettings(config=settings)))
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with keys and certificates of an authority of its own."""
+    directory = tmp_path_factory.mktemp("certificates")
+    make_certificates(directory)
+    return directory
+
+
+@pytest.fixture
+def secured(certificates: Path) -> Iterator[FakeRegistry]:
+    """A registry that lets in whoever has a certificate of the authority."""
+    context = ssl.create_default_context(
+        ssl.Purpose.CLIENT_AUTH, cafile=certificates / "ca.pem"
+    )
+    context.load_cert_chain(certificates / "server.crt", certificates / "server.key")
+    context.verify_mode = ssl.CERT_REQUIRED
+    with fake_registry(context) as fake:
+        fake.answers = {"/schemas/ids/5": (200, {"schema": _TEXT})}
+        yield fake
+
+
+def test_a_certificate_and_a_token_let_in_and_are_in_no_log(
+    secured: FakeRegistry, certificates: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even in those of the libraries, at their lowest level."""
+    caplog.set_level(logging.DEBUG)
+    settings = {
+        CA_VARIABLE: str(certificates / "ca.pem"),
+        CERTIFICATE_VARIABLE: str(certificates / "client.crt"),
+        KEY_VARIABLE: str(certificates / "client.key"),
+    }
+    with _client(secured, **settings, **{TOKEN_VARIABLE: "hidden-token"}) as client:
+        assert client.schema(5) is not None
+        secured.answers["/schemas/ids/6"] = (401, "no hidden-token")
+        with pytest.raises(ConfigurationError, match="REGISTRY_REFUSED") as caught:
+            client.schema(6)
+    assert ["Bearer hidden-token"] * 2 == secured.logins
+    assert "hidden" not in f"{caught.value}{caught.value.__cause__!r}{caplog.text}"
+    login = {USER_VARIABLE: "me", PASSWORD_VARIABLE: "hidden"}
+    with _client(secured, **settings, **login) as client:
+        assert client.schema(7) is None
+    assert "Basic bWU6aGlkZGVu" == secured.logins[-1]
+    assert "hidden" not in caplog.text
+    assert "bWU6aGlkZGVu" not in caplog.text
+
+
+@pytest.mark.parametrize("variables", [(), (CA_VARIABLE,)])
+def test_a_failed_handshake_is_told_as_one(
+    secured: FakeRegistry, certificates: Path, variables: tuple[str, ...]
+) -> None:
+    """The authority is not known, or there is no certificate for the registry."""
+    settings = dict.fromkeys(variables, str(certificates / "ca.pem"))
+    with (
+        _client(secured, **settings) as client,
+        pytest.raises(RetryableError, match=r"REGISTRY_UNAVAILABLE.*SSL"),
+    ):
+        client.schema(5)
+    assert not secured.logins
+
+
+def test_a_key_with_a_password_is_refused_without_a_question(
+    registry: FakeRegistry, certificates: Path
+) -> None:
+    """A terminal would be asked for it, and the driver would hang."""
+    openssl(
+        certificates,
+        *("rsa", "-in", "client.key", "-aes128", "-passout", "pass:hidden"),
+        *("-out", "locked.key"),
+    )
+    settings = {
+        CERTIFICATE_VARIABLE: str(certificates / "client.crt"),
+        KEY_VARIABLE: str(certificates / "locked.key"),
+    }
+    with pytest.raises(ConfigurationError, match="REGISTRY_SETTING"):
+        _client(registry, **settings)
