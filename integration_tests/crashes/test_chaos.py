@@ -31,8 +31,6 @@ from tallyweir.services.dev.chaos.verdict import has_failed, judge_tables
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2_400)]
 
-_KILLS = 12
-_KILLS_LONG = 25
 _SEED = 25
 _SELF_TEST_SEEDS = 100
 _NUMBERED = {
@@ -51,9 +49,11 @@ def chaos(tmp_path: Path) -> Iterator[Command]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kills", [_KILLS, _KILLS_LONG])
+@pytest.mark.parametrize(
+    ("kills", "event_format"), [(25, "avro"), (12, "json"), (13, "registry")]
+)
 def test_no_fault_loses_doubles_or_fractures_anything(
-    chaos: Command, kills: int
+    chaos: Command, kills: int, event_format: str
 ) -> None:
     """Every invariant holds and was checked; every fault hit something at work.
 
@@ -61,7 +61,7 @@ def test_no_fault_loses_doubles_or_fractures_anything(
     """
     process = chaos.start(
         *("--kills", str(kills), "--events", "20000", "--seed", str(_SEED), "--json"),
-        *("--databases", "3"),
+        *("--databases", "3", "--format", event_format),
     )
     output, lines = process.communicate()
 

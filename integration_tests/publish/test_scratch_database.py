@@ -23,7 +23,7 @@ from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _TABLES = """
 CREATE SCHEMA sales;
-CREATE TYPE sales.mood AS ENUM ('good');
+CREATE TYPE sales.mood AS ENUM ('good', 'it''s', '%s');
 CREATE FUNCTION sales.is_fine(integer) RETURNS boolean LANGUAGE sql IMMUTABLE
     AS 'SELECT true';
 CREATE FUNCTION sales.nothing() RETURNS trigger LANGUAGE plpgsql
@@ -40,7 +40,15 @@ CREATE TABLE sales.amounts (
 CREATE UNIQUE INDEX ON sales.amounts (amount) WHERE amount > 5;
 CREATE TRIGGER nothing BEFORE INSERT ON sales.amounts
     FOR EACH ROW EXECUTE FUNCTION sales.nothing();
-CREATE TABLE sales.moods (mood sales.mood);
+CREATE SCHEMA "Types";
+CREATE DOMAIN "Types".email AS text COLLATE "C" DEFAULT '%@x'
+    CONSTRAINT "has @" CHECK (value LIKE '%@%');
+CREATE DOMAIN "Types"."Moods" AS sales.mood[] NOT NULL CHECK (cardinality(value) < 3);
+CREATE DOMAIN sales.fine AS integer CHECK (sales.is_fine(value));
+CREATE TABLE sales.moods (
+    mood sales.mood, mail "Types".email, moods "Types"."Moods", others sales.mood[]
+);
+CREATE TABLE sales.fines (fine sales.fine);
 """
 _LEFT = "SELECT datname FROM pg_database WHERE datname LIKE 'tallyweir_scratch%'"
 
@@ -49,11 +57,11 @@ def test_a_table_made_elsewhere_refuses_the_same_rows(
     empty_dsn: str, server_dsn: str
 ) -> None:
     """What cannot be made there is named."""
-    tables = ["sales.amounts", "sales.moods", "sales.unknown"]
+    tables = ["sales.amounts", "sales.moods", "sales.fines", "sales.unknown"]
     with psycopg.connect(empty_dsn) as there:
         there.execute(_TABLES.encode())
         there.commit()
-        amounts, moods = read_table_definitions(there, tables)
+        amounts, moods, fines = read_table_definitions(there, tables)
     with (
         ScratchDatabase(server_dsn) as scratch,
         connect(scratch.dsn, application_name="test") as here,
@@ -65,9 +73,27 @@ def test_a_table_made_elsewhere_refuses_the_same_rows(
             trigger,
         )
         assert "amounts_amount_check1: function sales.is_fine" in constraint
-        assert ['the table itself: type "sales.mood" does not exist'] == (
-            create_defined_table(here, moods)
+        assert [] == create_defined_table(here, moods)
+        domain, table = create_defined_table(here, fines)
+        assert "type sales.fine: function sales.is_fine" in domain
+        assert 'the table itself: type "sales.fine" does not exist' == table
+        here.execute(
+            "INSERT INTO sales.moods VALUES ('it''s', DEFAULT, '{%s,good}', '{}')"
         )
+        assert [("it's", "%@x", ["%s", "good"])] == here.execute(
+            "SELECT mood::text, mail, moods::text[] FROM sales.moods"
+        ).fetchall()
+        for values in (
+            "('bad', 'a@b', '{}', NULL)",
+            "('good', 'a', '{}', NULL)",
+            "('good', 'a@b', NULL, NULL)",
+            "('good', 'a@b', '{good,good,good}', NULL)",
+        ):
+            with (
+                pytest.raises((psycopg.DataError, psycopg.IntegrityError)),
+                here.transaction(),
+            ):
+                here.execute(f"INSERT INTO sales.moods VALUES {values}".encode())
         insert = "INSERT INTO sales.amounts (amount) VALUES (%s)"
         here.execute(insert, [6])
         here.commit()

@@ -36,9 +36,13 @@ def _check(pipeline_file: Path) -> int:
     from tallyweir.spark_jobs.check.check_file import read_check_file  # noqa: PLC0415
 
     check_file = pipeline_file.with_suffix(".check.yaml")
-    cases = read_check_file(check_file, pipeline, pipeline_file)
+    checked = read_check_file(check_file, pipeline, pipeline_file)
+    cases = checked.cases
     from tallyweir.spark_jobs.check.case_result import find_differences  # noqa: PLC0415
-    from tallyweir.spark_jobs.check.case_run import run_case  # noqa: PLC0415
+    from tallyweir.spark_jobs.check.case_run import (  # noqa: PLC0415
+        define_own_tables,
+        run_case,
+    )
     from tallyweir.spark_jobs.engine.spark_failure import explaining_lost_jvm  # noqa: PLC0415
 
     # No database that the pipeline names is opened.
@@ -46,19 +50,24 @@ def _check(pipeline_file: Path) -> int:
     os.environ[DATABASES_VARIABLE] = json.dumps(
         dict.fromkeys(pipeline.wanted_databases, scratch)
     )
+    tables = define_own_tables(checked)
+    not_demanded: dict[str, None] = {}
     failed = 0
     for case in cases:
         with (
             tempfile.TemporaryDirectory(prefix="tallyweir-check-") as directory,
             explaining_lost_jvm(),
         ):
-            results = run_case(case, pipeline, pipeline_file, Path(directory))
-        differences = list(find_differences(case, results))
+            done = run_case(case, checked, tables, pipeline_file, Path(directory))
+        not_demanded |= dict.fromkeys(done.not_demanded)
+        differences = list(find_differences(case, done.results))
         failed += bool(differences)
         sys.stdout.write(f"{'FAILED' if differences else 'ok    '}  {case.name}\n")
         for line in differences:
             sys.stdout.write(f"        {line}\n")
         sys.stdout.flush()
+    for one in not_demanded:
+        sys.stdout.write(f"not checked: {one}\n")
     seconds = time.monotonic() - began
     sys.stdout.write(
         f"{check_file}: {len(cases)} cases, {failed} failed, in {seconds:.0f} s.\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,14 +12,19 @@ import pyarrow.parquet as pq
 
 from tallyweir.schemas.pipeline import Pipeline, definition_hash
 from tallyweir.schemas.pipeline.events.enrichment import Enrichment
-from tallyweir.sinks.postgres.audit.why.slice_results import Position, SliceResults
+from tallyweir.sinks.postgres.audit.why.slice_results import Position
 from tallyweir.sinks.postgres.schema.scratch_database import ScratchDatabase
+from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.postgres.tables.lookup_table import (
     LookupTable,
     create_lookup_table,
     read_lookup_table,
 )
-from tallyweir.spark_jobs.check.check_file import Case, GivenLookup
+from tallyweir.sinks.postgres.tables.table_definition import (
+    TableDefinition,
+    define_tables,
+)
+from tallyweir.spark_jobs.check.check_file import Case, CheckFile, GivenLookup
 from tallyweir.spark_jobs.frame.lookup_rows import (
     VALID_FROM,
     VALID_UNTIL,
@@ -32,6 +37,7 @@ from tallyweir.spark_jobs.notebook.captured_slice import (
     SliceManifest,
     open_slice,
 )
+from tallyweir.spark_jobs.notebook.dry_publish import DryPublish
 from tallyweir.spark_jobs.tables.scratch_home import scratch_server
 
 #: As Spark's Kafka source gives records.
@@ -64,20 +70,50 @@ def positions(case: Case) -> list[Position]:
     return found
 
 
+Tables = Mapping[str, tuple[TableDefinition, ...]]
+
+
+def define_own_tables(checked: CheckFile) -> Tables:
+    """Return the definitions of the tables of the user's own, by database.
+
+    Raises:
+        ConfigurationError: ``TABLES_NOT_CREATED``.
+    """
+    if checked.tables is None:
+        return {}
+    outputs = [one for one in checked.pipeline.outputs if one.has_table]
+    with ScratchDatabase(scratch_server(os.environ)) as scratch:
+        found = define_tables(
+            scratch.dsn,
+            checked.tables.read_text("utf-8"),
+            [one.table for one in outputs],
+        )
+    return {
+        database: tuple(
+            one
+            for one in found
+            if any(o.table == one.table and database in o.databases for o in outputs)
+        )
+        for database in (HOME, *checked.pipeline.written_databases)
+    }
+
+
 def run_case(
-    case: Case, pipeline: Pipeline, pipeline_file: Path, directory: Path
-) -> SliceResults:
+    case: Case, checked: CheckFile, tables: Tables, pipeline_file: Path, directory: Path
+) -> DryPublish:
     """Publish the records of a case as the first batch of its pipeline.
 
     Args:
         case: The case.
-        pipeline: The pipeline.
+        checked: Its file.
+        tables: As ``define_own_tables`` returns it.
         pipeline_file: The file of the pipeline.
         directory: An empty directory for the slice.
 
     Raises:
         TallyweirError: As a driver, or Postgres does not read a lookup's values.
     """
+    pipeline = checked.pipeline
     records = _records(case)
     pq.write_table(records, directory / RECORDS)
     lookups = tuple(_write_lookups(case, pipeline, directory))
@@ -88,11 +124,13 @@ def run_case(
         captured_at=case.name,
         ranges=tuple(_ranges(case)),
         lookups=lookups,
-        tables={},
+        tables=tables,
+        watermark=None if case.watermark is None else case.watermark.isoformat(),
+        schema=checked.schema,
     )
     manifest.write(directory)
     with open_slice(directory).stages() as stages:
-        return stages.publish().results
+        return stages.publish()
 
 
 def _records(case: Case) -> pa.Table:

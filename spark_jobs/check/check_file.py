@@ -38,6 +38,10 @@ from tallyweir.schemas.pipeline.document.yaml_tree import (
     read_tree,
 )
 from tallyweir.sinks.postgres.server.columns import Column
+from tallyweir.spark_jobs.registry.known_schemas import (
+    reads_registry,
+    without_registry,
+)
 
 #: What becomes of a record: the columns of the ledger.
 OUTCOMES = ("committed", "dead", "duplicate", "expired", "filtered", "late")
@@ -104,6 +108,7 @@ class Case:
         records: The records, in the order in which Kafka has them.
         lookups: Rows by the name of the table or topic that is looked up.
         rows: The rows of each output that is compared.
+        watermark: Where the watermark stands before the records; None for nowhere.
     """
 
     name: str
@@ -111,6 +116,26 @@ class Case:
     records: tuple[GivenRecord, ...]
     lookups: Mapping[str, GivenLookup]
     rows: Mapping[str, tuple[ExpectedRow, ...]]
+    watermark: dt.datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckFile:
+    """A check file.
+
+    Attributes:
+        pipeline: The pipeline, with no contract in a registry.
+        cases: Its cases, at least one.
+        schema: The contract's file that stands for the one in a registry; None if there
+            is no registry.
+        tables: The path of the SQL that creates tables of the user's own; None if the
+            pipeline creates all of them.
+    """
+
+    pipeline: Pipeline
+    cases: tuple[Case, ...]
+    schema: str | None
+    tables: Path | None
 
 
 def _raw(value: Given, info: Info) -> str:
@@ -156,19 +181,20 @@ class _CaseKeys(Keys[Case]):
     records: Parts[_RecordKeys]
     lookups: Annotated[dict[str, _LookupKeys], one_by_one()] = Field(default={})
     rows: Any = None
+    watermark: _Raw | None = None
 
 
-class _FileKeys(Keys[Case]):
-    part = Case
+class _FileKeys(Keys[CheckFile]):
+    part = CheckFile
     stand_ins: ClassVar[Mapping[str, object]] = {"cases": ()}
 
     lookups: Annotated[dict[str, _LookupKeys], one_by_one()] = Field(default={})
     cases: Parts[_CaseKeys]
+    schema_: Text | None = None
+    tables: Text | None = None
 
 
-def read_check_file(
-    path: Path, pipeline: Pipeline, pipeline_file: Path
-) -> tuple[Case, ...]:
+def read_check_file(path: Path, pipeline: Pipeline, pipeline_file: Path) -> CheckFile:
     """Read the cases of a pipeline.
 
     Args:
@@ -182,6 +208,13 @@ def read_check_file(
     """
     tree, report = read_tree(path)
     keys = _FileKeys.model_validate(tree, context=report)
+    schema = None
+    for problem in _registry_problems(keys.schema_, pipeline):
+        report.add(problem)
+    if reads_registry(pipeline):
+        report.raise_if_any()
+        schema = str((path.parent / (keys.schema_ or "")).resolve())
+        pipeline = without_registry(pipeline, schema)
     reader = _CaseReader(pipeline, pipeline_file, report, keys.lookups)
     cases = tuple(
         reader.read(case, ("cases", number))
@@ -192,8 +225,45 @@ def read_check_file(
         reader.reject(
             ("cases",), "There is no case.", "Nothing would be checked.", "Add one."
         )
+    tables = None if keys.tables is None else path.parent / keys.tables
+    if tables is not None and not tables.is_file():
+        reader.reject(
+            ("tables",),
+            f"There is no file {tables}.",
+            "It creates the tables of your own.",
+            "Correct the path, which starts at the check file's folder.",
+        )
     report.raise_if_any()
-    return cases
+    return CheckFile(pipeline=pipeline, cases=cases, schema=schema, tables=tables)
+
+
+def _registry_problems(schema: str | None, pipeline: Pipeline) -> Iterator[Problem]:
+    """Yield what keeps a pipeline over a registry from being checked without one."""
+    if any(one.wanted_subject for one in pipeline.enrich):
+        yield Problem(
+            code="PIPELINE_VALUE",
+            at=(),
+            saw="The pipeline looks up in a topic behind a schema registry.",
+            why="A check asks no registry.",
+            fix="Check the pipeline with a file as the schema of that lookup.",
+        )
+    is_registered = pipeline.source.wanted_subject is not None
+    if is_registered and schema is None:
+        yield Problem(
+            code="PIPELINE_MISSING_KEY",
+            at=("schema",),
+            saw="The contract is in a schema registry, and the cases name no file.",
+            why="A check asks no registry.",
+            fix="Add schema: FILE.avsc, a copy of the schema in the registry.",
+        )
+    if schema is not None and not is_registered:
+        yield Problem(
+            code="PIPELINE_VALUE",
+            at=("schema",),
+            saw=f"The schema is {schema!r:.100}.",
+            why="It stands for one in a registry, and the pipeline names its own.",
+            fix="Remove it.",
+        )
 
 
 class _CaseReader:
@@ -237,6 +307,9 @@ class _CaseReader:
             ),
             lookups=dict(self._lookups(keys, at)),
             rows=dict(self._rows(keys.rows, (*at, "rows"))),
+            watermark=None
+            if keys.watermark is None
+            else self._timestamp(keys.watermark, (*at, "watermark")),
         )
 
     def reject(self, at: Place, saw: str, why: str, fix: str) -> None:

@@ -74,6 +74,9 @@ class SliceManifest:
         lookups: Lookups of the pipeline.
         tables: Existing result tables of the pipeline, by database.
         run: The batch run that a slice of files is read as; None for Kafka records.
+        watermark: Where the watermark stands before the records, in ISO 8601; None for
+            nowhere, as when a pipeline begins.
+        schema: The contract's file, if it stands for one in a registry.
     """
 
     pipeline: str
@@ -84,6 +87,8 @@ class SliceManifest:
     lookups: tuple[CapturedLookup, ...]
     tables: Mapping[str, tuple[TableDefinition, ...]]
     run: BatchRun | None = None
+    watermark: str | None = None
+    schema: str | None = None
 
     @property
     def topic_ids(self) -> dict[str, str]:
@@ -155,6 +160,7 @@ def _table_from_json(fields: Mapping[str, Any]) -> TableDefinition:
         constraints=tuple((name, text) for name, text in fields["constraints"]),
         indexes=tuple(fields["indexes"]),
         left_out=tuple(fields["left_out"]),
+        types=tuple((*one,) for one in fields.get("types", ())),
     )
 
 

@@ -26,6 +26,7 @@ from tallyweir.sinks.postgres.audit.why.slice_results import (
 )
 from tallyweir.sinks.postgres.publish.home import PostgresHome
 from tallyweir.sinks.postgres.schema.migrations import migrate
+from tallyweir.sinks.postgres.schema.scratch_database import set_watermark
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.naming import HOME
 from tallyweir.sinks.protocol.coordinator import BatchResult
@@ -42,6 +43,7 @@ from tallyweir.spark_jobs.engine.program import read_pipeline
 from tallyweir.spark_jobs.notebook.captured_slice import CapturedSlice, as_frame
 from tallyweir.spark_jobs.notebook.dry_publish import Comparison, DryPublish
 from tallyweir.spark_jobs.notebook.judged_events import JudgedEvents, judge_events
+from tallyweir.spark_jobs.registry.known_schemas import without_registry
 from tallyweir.spark_jobs.source.source_places import SourcePlaces
 from tallyweir.spark_jobs.tables.layout_builder import SHARDS
 from tallyweir.spark_jobs.tables.scratch_home import ScratchHome, scratch_server
@@ -77,6 +79,8 @@ class Stages:
         self.captured = captured
         path = captured.pipeline_file
         self.pipeline, self._given = read_pipeline(path)
+        if captured.manifest.schema is not None:
+            self.pipeline = without_registry(self.pipeline, captured.manifest.schema)
         files = read_pipeline_files(self.pipeline, path, self._given.home_dsn)
         if files.known_schemas is not None:
             files.known_schemas.replay(())
@@ -264,6 +268,9 @@ class Stages:
         home.claim_epoch()
         if manifest.run is None:
             self._register_positions(home)
+        if manifest.watermark is not None:
+            home_dsn = self._scratch.home_dsn
+            set_watermark(home_dsn, self.pipeline.name, manifest.watermark)
         databases = self._opened.enter_context(prepared.opened_databases(home))
         jobs = self._opened.enter_context(
             prepared.opened_jobs(

@@ -220,6 +220,12 @@ def reads_registry(pipeline: Pipeline) -> bool:
     return looked_up or pipeline.source.wanted_subject is not None
 
 
+def without_registry(pipeline: Pipeline, schema: str) -> Pipeline:
+    """Return a pipeline that reads its events by a file instead of a registry."""
+    source = replace(pipeline.source, schema=schema, subject=None)
+    return replace(pipeline, source=source)
+
+
 def pin_contracts(
     pipeline: Pipeline, path: Path, home_dsn: str, *, newest: bool = False
 ) -> tuple[Pipeline, KnownSchemas | None]:

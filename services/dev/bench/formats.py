@@ -7,10 +7,14 @@ JSON once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from statistics import median
 
+from tallyweir.schemas.contract import REGISTRY, load_contract
 from tallyweir.schemas.pipeline.events.source import AVRO, JSON, PROTOBUF
 from tallyweir.schemas.pipeline.pipeline_file import load_pipeline
 from tallyweir.services.dev.bench.peers.peer_runs import (
@@ -38,6 +42,8 @@ from tallyweir.services.dev.bench.world.driver_run import (
     warm_up,
 )
 from tallyweir.services.local.datasets.page_views import CONTRACT, MESSAGE
+from tallyweir.services.local.embedded.apicurio import Apicurio
+from tallyweir.services.local.embedded.state_directory import state_directory
 from tallyweir.services.process.endpoints import Endpoints
 
 #: An odd number, so that one of the turns is the median.
@@ -60,6 +66,7 @@ FORMATS: Mapping[str, Mapping[str, object]] = {
         },
     },
     PROTOBUF: {"format": PROTOBUF, "schema": MESSAGE},
+    REGISTRY: {"schema": REGISTRY},
 }
 
 
@@ -106,15 +113,22 @@ def measure(
     if with_peers:
         check_java_compiler()
     turns: list[dict[str, Rates]] = []
-    with bench_servers() as endpoints:
+    with bench_servers() as endpoints, _started_registry() as registry:
         for name in FORMATS:
-            rounds = _produce(endpoints, name, events=events, seed=seed, say=say)
+            if name == REGISTRY:
+                contract = _registered(registry)
+            else:
+                (contract,) = load_pipeline(_pipeline(name, name).file).source.schemas
+            rounds = _produce(
+                endpoints, name, contract, events=events, seed=seed, say=say
+            )
         warm_up(endpoints, events=rounds.total, say=say, topic=f"{TOPIC}-{AVRO}")
         for number in range(1, _TURNS + 1):
             turn: dict[str, Rates] = {}
             for name in FORMATS:
                 say(f"running {name}, {number} of {_TURNS}")
-                pipeline = _pipeline(name, f"{name}_{number}")
+                settings = registry.environment if name == REGISTRY else {}
+                pipeline = _pipeline(name, f"{name}_{number}", settings)
                 turn[name] = measure_table(rounds, pipeline, rows=rounds.distinct)
                 say(f"{name}: {turn[name]}")
             turns.append(turn)
@@ -128,24 +142,48 @@ def measure(
     }
 
 
-def _pipeline(name: str, variant: str) -> BenchPipeline:
+@contextmanager
+def _started_registry() -> Iterator[Apicurio]:
+    registry = Apicurio(state_directory() / "bench" / "registry")
+    try:
+        registry.start()
+        yield registry
+    finally:
+        registry.stop()
+
+
+def _registered(registry: Apicurio) -> str:
+    """Register the schema of page views; return a contract's file that has its id."""
+    schema = json.loads(load_contract(CONTRACT).path.read_text("utf-8"))
+    subject = f"{TOPIC}-{REGISTRY}-value"
+    (schema_id,) = registry.register(subject, [json.dumps(schema)])
+    file: Path = state_directory() / "bench" / f"{CONTRACT}.avsc"
+    file.write_text(json.dumps(schema | {"schema_id": schema_id}), "utf-8")
+    return str(file)
+
+
+def _pipeline(
+    name: str, variant: str, settings: Mapping[str, str] | None = None
+) -> BenchPipeline:
     """Write the pipeline of a format."""
     times = {"event_id": "event_id", "event_time": "viewed_at"}
     source = {**FORMATS[name], **times, "watermark_delay": "2 minutes"}
     keys = {"source": source}
-    return varied(PAGE_VIEWS, variant, keys=keys, topic=f"{TOPIC}-{name}")
+    return varied(
+        PAGE_VIEWS, variant, keys=keys, topic=f"{TOPIC}-{name}", settings=settings
+    )
 
 
-def _produce(
+def _produce(  # noqa: PLR0913 - a run of a benchmark has these
     endpoints: Endpoints,
     name: str,
+    contract: str,
     *,
     events: int,
     seed: int,
     say: Callable[[str], None],
 ) -> Rounds:
     say(f"format {name}")
-    (contract,) = load_pipeline(_pipeline(name, name).file).source.schemas
     return produce_rounds(
         endpoints,
         events=events,

@@ -274,7 +274,11 @@ class Nemesis:
         return proxy.disarm()
 
     def _wipe_registry(self) -> bool:
-        return self._writers.wipe()
+        """Wipe the registry, once the pipeline has read what names a new schema."""
+        deadline = time.monotonic() + _MID_BATCH_WAIT_S
+        while not (was_hit := self._writers.wipe()) and time.monotonic() < deadline:
+            self._pause.wait(_POLL_S)
+        return was_hit
 
     @property
     def _writers(self) -> RegisteredWriters:

@@ -108,3 +108,22 @@ class ScratchDatabase:
             except psycopg.errors.InsufficientPrivilege:
                 # It belongs to another role, whose next scratch database drops it.
                 continue
+
+
+def set_watermark(dsn: str, pipeline: str, moment: str) -> None:
+    """Let a pipeline of a scratch database begin where its watermark stands already.
+
+    Args:
+        dsn: The scratch database, a home whose pipeline has published nothing.
+        pipeline: The pipeline's name.
+        moment: The watermark, in ISO 8601.
+
+    Raises:
+        RetryableError: The server went away.
+    """
+    values = {"pipeline": pipeline, "watermark": moment}
+    with (
+        translated("setting a scratch pipeline's watermark"),
+        connect(dsn, application_name=_NAME) as home,
+    ):
+        home.execute(_SQL["set_watermark"], values)

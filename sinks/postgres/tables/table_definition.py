@@ -1,7 +1,7 @@
 """What a table demands of its rows, to create one elsewhere that refuses the same rows.
 
-Foreign keys and triggers depend on objects outside of the table. They are left out, and
-their names are reported.
+Enums and domains of its columns come with it. Foreign keys and triggers depend on other
+objects outside of the table. They are left out, and their names are reported.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from psycopg import sql
 from psycopg.rows import TupleRow
 
 from tallyweir.sinks.postgres.server.columns import table_identifier
+from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.sqlstate import translated
 from tallyweir.sinks.postgres.server.statements import load_statements
+from tallyweir.sinks.protocol.errors import ConfigurationError
 
 _SQL = load_statements("tallyweir.sinks.postgres.tables", "table_definition.sql")
 
@@ -33,6 +35,8 @@ class TableDefinition:
             CONSTRAINT; keys before checks.
         indexes: The statements that create the unique indexes, which refuse rows.
         left_out: Foreign keys and triggers, which cannot be created elsewhere.
+        types: The schema, the name, and the text after CREATE of each enum and domain
+            that its columns are of, each after those that it is made of.
     """
 
     table: str
@@ -40,6 +44,7 @@ class TableDefinition:
     constraints: tuple[tuple[str, str], ...]
     indexes: tuple[str, ...]
     left_out: tuple[str, ...]
+    types: tuple[tuple[str, str, str], ...] = ()
 
 
 def read_table_definitions(
@@ -65,6 +70,11 @@ def create_defined_table(
         database lacks has the reason with it; if it is a column, the table is not
         created at all.
     """
+    left_out = list(definition.left_out)
+    for schema, name, text in definition.types:
+        problem = _create_type(connection, schema, name, text)
+        if problem is not None:
+            left_out.append(f"type {name}: {problem}")
     table = table_identifier(definition.table)
     columns = sql.SQL(", ").join(
         sql.SQL("{} {}").format(sql.Identifier(name), _as_written(text))
@@ -73,8 +83,7 @@ def create_defined_table(
     statement = sql.SQL("CREATE TABLE {} ({})").format(table, columns)
     problem = _try(connection, statement)
     if problem is not None:
-        return [f"the table itself: {problem}"]
-    left_out = list(definition.left_out)
+        return [*left_out, f"the table itself: {problem}"]
     adding = sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}")
     for name, text in definition.constraints:
         statement = adding.format(table, sql.Identifier(name), _as_written(text))
@@ -91,9 +100,50 @@ def create_defined_table(
 def create_schemas(connection: _Connection, tables: Sequence[str]) -> None:
     """Create the schemas that the names of tables begin with; the caller commits."""
     for schema in sorted({table.split(".")[0] for table in tables if "." in table}):
-        connection.execute(
-            sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema))
-        )
+        connection.execute(_schema(schema))
+
+
+def define_tables(
+    dsn: str, statements: str, tables: Iterable[str]
+) -> list[TableDefinition]:
+    """Execute statements in a database of no other use; return the tables they create.
+
+    Args:
+        dsn: The database.
+        statements: SQL, such as people's migrations.
+        tables: The names of tables; those that are not there are left out.
+
+    Raises:
+        ConfigurationError: ``TABLES_NOT_CREATED``: Postgres refuses a statement.
+        RetryableError: The server went away.
+    """
+    with connect(dsn, application_name="tallyweir tables") as connection:
+        try:
+            connection.execute(statements.encode())
+        except psycopg.Error as error:
+            said = error.diag.message_primary or type(error).__name__
+            raise ConfigurationError(
+                "TABLES_NOT_CREATED",
+                saw=f"Postgres refuses the statements that create tables: {said}",
+                why="Cases are checked against these tables.",
+                fix="Correct the file; it is executed in an empty database.",
+            ) from None
+        return read_table_definitions(connection, tables)
+
+
+def _create_type(
+    connection: _Connection, schema: str, name: str, text: str
+) -> str | None:
+    """Create a type if it is not there; return why that failed."""
+    found = connection.execute("SELECT to_regtype(%s)", (name,)).fetchone()
+    if found != (None,):
+        return None
+    problem = _try(connection, _schema(schema))
+    return problem or _try(connection, sql.Composed([_as_written(f"CREATE {text}")]))
+
+
+def _schema(name: str) -> sql.Composed:
+    return sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(name))
 
 
 def _read(connection: _Connection, table: str) -> TableDefinition:
@@ -103,8 +153,10 @@ def _read(connection: _Connection, table: str) -> TableDefinition:
         rows = connection.execute(_SQL[statement], values).fetchall()
         return tuple((name, text) for name, text in rows)
 
+    types = connection.execute(_SQL["types"], values).fetchall()
     return TableDefinition(
         table=table,
+        types=tuple((schema, name, text) for schema, name, text in types),
         columns=pairs("columns"),
         constraints=pairs("constraints"),
         indexes=tuple(text for _, text in pairs("unique_indexes")),

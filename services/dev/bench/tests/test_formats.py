@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from tallyweir.schemas.contract import load_contract
+from tallyweir.schemas.contract import REGISTRY, load_contract
 from tallyweir.schemas.pipeline.pipeline_file import load_pipeline
 from tallyweir.services.dev.bench import formats
 from tallyweir.services.dev.bench.formats import FORMATS, figures_of
 from tallyweir.services.dev.bench.world import bench_world
 from tallyweir.services.dev.bench.world.driver_run import Rates
+from tallyweir.services.local.datasets.page_views import CONTRACT
+from tallyweir.services.local.embedded.apicurio import Apicurio
 
 _TURNS = [
     {
@@ -41,8 +43,27 @@ def test_each_format_has_a_pipeline_with_the_same_columns(
     (tmp_path / "bench").mkdir()
     monkeypatch.setattr(bench_world, "state_directory", lambda: tmp_path)
     columns = []
-    for name in FORMATS:
+    for name in FORMATS.keys() - {REGISTRY}:
         file = formats._pipeline(name, name).file
         (contract,) = load_pipeline(file).source.schemas
         columns.append([one.name for one in load_contract(contract).fields])
-    assert columns == [columns[0]] * len(FORMATS)
+    assert columns == [columns[0]] * (len(FORMATS) - 1)
+
+
+def test_the_registry_has_the_contract_of_avro(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And payloads the id that it gave, so that only the framing differs."""
+    (tmp_path / "bench").mkdir()
+    monkeypatch.setattr(formats, "state_directory", lambda: tmp_path)
+
+    class Registry:
+        """Gives the id 5."""
+
+        def register(self, subject: str, schemas: list[str]) -> tuple[int, ...]:
+            assert "bench-page-views-registry-value" == subject
+            return (5 * len(schemas),)
+
+    contract = load_contract(formats._registered(cast("Apicurio", Registry())))
+    assert 5 == contract.schema_id
+    assert load_contract(CONTRACT).fields == contract.fields

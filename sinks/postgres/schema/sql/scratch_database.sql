@@ -28,3 +28,8 @@ WHERE database = %(name)s
 
 -- name: roll_back_prepared
 ROLLBACK PREPARED {gid}
+
+-- name: set_watermark
+UPDATE tallyweir.pipeline
+SET watermark = %(watermark)s::timestamptz
+WHERE pipeline = %(pipeline)s

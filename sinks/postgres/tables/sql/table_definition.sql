@@ -25,6 +25,63 @@ WHERE attrelid = to_regclass(%(table)s)
   AND NOT attisdropped
 ORDER BY attnum
 
+-- name: types
+-- The enums and domains that the columns are of, each after those that it is made of.
+WITH RECURSIVE used (oid, depth) AS (
+    SELECT atttypid, 0
+    FROM pg_attribute
+    WHERE attrelid = to_regclass(%(table)s)
+      AND attnum > 0
+      AND NOT attisdropped
+    UNION
+    SELECT CASE typtype WHEN 'd' THEN typbasetype ELSE typelem END, depth + 1
+    FROM used
+    JOIN pg_type USING (oid)
+    WHERE typtype = 'd'
+       OR (typcategory = 'A' AND typelem <> 0)
+)
+SELECT nspname::text,
+       format_type(one.oid, NULL),
+       CASE one.typtype
+           WHEN 'e' THEN (
+               SELECT format(
+                   'TYPE %%s AS ENUM (%%s)',
+                   format_type(one.oid, NULL),
+                   string_agg(quote_literal(enumlabel), ', ' ORDER BY enumsortorder)
+               )
+               FROM pg_enum
+               WHERE enumtypid = one.oid
+           )
+           ELSE concat_ws(
+               ' ',
+               'DOMAIN', format_type(one.oid, NULL),
+               'AS', format_type(one.typbasetype, one.typtypmod),
+               CASE
+                   WHEN one.typcollation <> base.typcollation
+                       THEN format('COLLATE %%s', one.typcollation::regcollation)
+               END,
+               'DEFAULT ' || one.typdefault,
+               CASE WHEN one.typnotnull THEN 'NOT NULL' END,
+               (
+                   SELECT string_agg(
+                       format('CONSTRAINT %%I %%s', conname, pg_get_constraintdef(pg_constraint.oid)),
+                       ' '
+                   )
+                   FROM pg_constraint
+                   WHERE contypid = one.oid
+                     AND contype = 'c'
+               )
+           )
+       END
+FROM (SELECT oid, max(depth) AS depth FROM used GROUP BY oid) AS deepest
+JOIN pg_type AS one USING (oid)
+JOIN pg_namespace ON pg_namespace.oid = one.typnamespace
+LEFT JOIN pg_type AS base ON base.oid = one.typbasetype
+WHERE one.typtype IN ('d', 'e')
+  AND nspname <> 'pg_catalog'
+  AND nspname <> 'information_schema'
+ORDER BY deepest.depth DESC, one.oid
+
 -- name: constraints
 SELECT conname::text, pg_get_constraintdef(oid)
 FROM pg_constraint
