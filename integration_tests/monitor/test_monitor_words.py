@@ -24,6 +24,8 @@ _QUOTES = (
     f"UPDATE tallyweir.dead_letter SET key = '{_QUOTED}', payload = '{_QUOTED}'",
     f"UPDATE tallyweir.late_event SET payload = '{_QUOTED}'",
     f"UPDATE tallyweir.expired_event SET payload = '{_QUOTED}'",
+    """UPDATE tallyweir.batch_measures SET measures =
+    measures || '{"unnamed": {"4929-1234": 3}}'""",
     """INSERT INTO tallyweir.driver_log (pipeline, at, level, event, sequence, detail)
     VALUES (%(pipeline)s, now(), 'error', 'driver ended', 3, %(detail)s)""",
 )
@@ -40,7 +42,7 @@ _PLACE = {
     "profile_id": 1,
 }
 _EVENT = {"event_id": "0-11"}
-_QUOTING = ("dead-letters", "dead-letters/UNDECODABLE", "why", "logs")
+_QUOTING = ("dead-letters", "dead-letters/UNDECODABLE", "why", "logs", "unnamed-fields")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,7 @@ def asker(
 ) -> Iterator[_Asker]:
     """A monitor with tokens, and an event's value wherever one can be."""
     scenario.write_samples()
+    scenario.write_measures()
     with psycopg.connect(home_dsn) as home:
         for statement in _QUOTES:
             home.execute(statement, {"pipeline": PIPELINE, "detail": Jsonb(_SAID)})
@@ -105,6 +108,9 @@ def test_without_a_token_no_path_quotes_a_record(
     (told,) = asker.get(f"/api/pipelines/{PIPELINE}/why").json()["told"]
     assert "became a dead letter" in told
     assert "UNDECODABLE." in told
+    (field,) = asker.get(f"/api/pipelines/{PIPELINE}/unnamed-fields").json()
+    assert (field["path"], field["line"]) == (None, None)
+    assert field["records"] % 3 == 0
     (line,) = asker.get(f"/api/pipelines/{PIPELINE}/logs").json()
     assert line["detail"] == {"error_code": "SPARK_QUERY_FAILED"}
 

@@ -18,6 +18,7 @@ from psycopg.rows import TupleRow
 from tallyweir.services.monitor.guard import Guard
 from tallyweir.services.monitor.home_reader import HomeReader, json_answer
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
+from tallyweir.services.operate.pipeline_json import line_to_add
 from tallyweir.sinks.postgres import audit
 from tallyweir.sinks.postgres.audit.fate import Fate
 from tallyweir.sinks.postgres.records.driver_log import read_driver_log
@@ -68,6 +69,22 @@ def add_quoting_paths(pages: FastAPI, home: HomeReader, guard: Guard) -> None:
                 for one in lines
             ]
         return json_answer(lines)
+
+    @pages.get("/api/pipelines/{name}/unnamed-fields")
+    def unnamed_fields(request: Request, name: str) -> Response:
+        may_quote = _may_quote(guard, request, name)
+        found = home.read(lambda c: audit.read_unnamed(c, name))
+        return json_answer(
+            [
+                {
+                    **asdict(one),
+                    # A document may have values for names.
+                    "path": one.path if may_quote else None,
+                    "line": line_to_add(one.path) if may_quote else None,
+                }
+                for one in found
+            ]
+        )
 
 
 def _add_dead_letters(pages: FastAPI, home: HomeReader, guard: Guard) -> None:

@@ -40,6 +40,14 @@ def bottleneck_json(found: Bottleneck | None) -> dict[str, object] | None:
     return None if found is None else {**asdict(found), "is_trouble": found.is_trouble}
 
 
+def line_to_add(path: str) -> str:
+    """Return what reads a field that nobody named; Protobuf tells its number only."""
+    _, mark, number = path.rpartition("#")
+    if mark and number.isdecimal():
+        return f"number {number} of the .proto file's message"
+    return f"{path}: jsonb"
+
+
 def samples_json(pipeline: str, found: KeptSamples) -> dict[str, object]:
     """Return plain values; the values of rows are text."""
     return {

@@ -222,6 +222,8 @@ def _say_hot_keys(found: tuple[HotKey, ...]) -> None:
 
 
 def _say_unnamed(found: tuple[UnnamedField, ...]) -> None:
+    from tallyweir.services.operate.pipeline_json import line_to_add
+
     if found:
         columns = (
             "not named in fields",
@@ -239,14 +241,6 @@ def _say_unnamed(found: tuple[UnnamedField, ...]) -> None:
             for o in found
         ]
         say_table(columns, rows)
-
-
-def line_to_add(path: str) -> str:
-    """Return what reads a field that nobody named; Protobuf tells its number only."""
-    _, mark, number = path.rpartition("#")
-    if mark and number.isdecimal():
-        return f"number {number} of the .proto file's message"
-    return f"{path}: jsonb"
 
 
 def _say_bottleneck(found: Bottleneck | None) -> None:

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from tallyweir.services.cli.arguments import pipeline_databases, pipeline_name
-from tallyweir.services.cli.audit.status import line_to_add, status_json
+from tallyweir.services.cli.audit.status import status_json
 from tallyweir.services.cli.audit.why import payload_reader
 from tallyweir.services.kafka.source_lag import lags_of
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
+from tallyweir.services.operate.pipeline_json import line_to_add
 from tallyweir.sinks.postgres.audit import (
     AuditedSource,
     PartitionClockState,

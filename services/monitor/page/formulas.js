@@ -77,6 +77,10 @@ export const FORMULAS = {
     text: "Of each batch the five keys with most events, of each window output and each function on keyed state, added up over the batches shown: at least so many. Hashes, unless the pipeline says monitor.show_keys. The share is of the output's events.",
     query: MEASURES,
   },
+  unnamed: {
+    text: "Fields of documents that the pipeline's file does not name, since the version in force began, over the newest 1,000 batches; a batch counts its 64 most frequent. Since when the first of these batches was published.",
+    query: MEASURES,
+  },
   custom: {
     text: "What the pipeline's own functions count and observe, added up over the batches shown; committed with them. Percentiles are at most twice too high.",
     query: MEASURES,

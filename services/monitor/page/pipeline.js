@@ -8,6 +8,7 @@ import { figures } from "./overview.js";
 import { showProfiles } from "./profiles.js";
 import { showSamples } from "./samples.js";
 import { showTrends } from "./trends.js";
+import { showUnnamed } from "./unnamed.js";
 
 const NEWEST = 100;
 
@@ -17,6 +18,7 @@ export async function showPipeline(view, name, look) {
   const charted = el("div", { class: "awaited" });
   const sampled = el("div", { id: "samples" });
   const profiled = el("div", {});
+  const unnamed = el("div", { id: "unnamed" });
   view.replaceChildren(
     el("h1", {}, name),
     el("div", { id: "figures" }),
@@ -25,6 +27,7 @@ export async function showPipeline(view, name, look) {
     jobGraph(graph),
     law(graph),
     partsAndState(graph),
+    unnamed,
     el("h2", {}, "The last half hour"),
     charted,
     el("h2", {}, formula("sample", "Samples")),
@@ -36,6 +39,7 @@ export async function showPipeline(view, name, look) {
   showTrends(charted, name);
   showSamples(sampled, name, graph.samples);
   showProfiles(profiled, name);
+  showUnnamed(unnamed, name);
 }
 
 export function showFigures(view, name, look) {
