@@ -124,10 +124,10 @@ class ProtobufCodec:
         except ParserError as exc:
             self.walk.check(payload)
             raise MessageFault(ReasonCode.MALFORMED, "no message") from exc
-        if self.may_lack and (unset := first_unset(message)) is not None:
+        if self.may_lack and not message.IsInitialized():
             self.walk.check(payload)
             fault = MessageFault(ReasonCode.MISSING_FIELD, "missing, and required")
-            fault.path.append(unset)
+            fault.path.append(first_unset(message))
             raise fault
         written = message.SerializeToString(deterministic=True)
         message.DiscardUnknownFields()
@@ -325,9 +325,8 @@ def _has_required(message: Descriptor) -> bool:
 
 def _check_required(message: Message) -> None:
     # The library checks it too, but its own message about it may kill the process.
-    unset = first_unset(message)
-    if unset is not None:
-        raise MisfitError(f"field {unset}: missing, and required")
+    if not message.IsInitialized():
+        raise MisfitError(f"field {first_unset(message)}: missing, and required")
 
 
 def _choose(chosen: dict[str, str], field: FieldDescriptor) -> None:

@@ -103,7 +103,7 @@ def check_type(seed: int) -> int:
     for _ in range(_MESSAGES):
         message = made_message(source, contract)
         payload = message.SerializePartialToString()
-        assert (first_unset(message) is None) == message.IsInitialized(), seed
+        assert (not first_unset(message)) == message.IsInitialized(), seed
         if not message.IsInitialized():
             continue
         event = codec.read(payload)

@@ -130,6 +130,9 @@ def test_a_required_field_is_missed_by_its_path(payload: bytes, expected: str) -
         "map<string, M> named = 4; optional M inner = 5;"
     )
     assert f"MISSING_FIELD: field {expected}: " in told(fields, payload, syntax=_OLD)
+    # What the parser has let pass is told first.
+    bad_key = b"\x22\x05\x0a\x01\xff\x12\x00"
+    assert "named.key: the text is not" in told(fields, payload + bad_key, syntax=_OLD)
 
 
 def test_a_record_without_a_required_field_is_not_written() -> None:
