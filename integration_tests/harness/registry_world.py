@@ -58,6 +58,8 @@ _JSON_SCHEMA: dict[str, Any] = {
 #: By default, a serialiser asks the registry for associations first. Apicurio 3.3.3
 #: does not know them, and once in some hundred questions its 404 never arrives.
 _SERIALISING = {"subject.name.strategy": topic_subject_name_strategy}
+#: What the registry asks for; no driver may tell it.
+PASSWORD = "told-by-no-one"
 SCHEMAS = {"first": _FIRST, "second": _SECOND, "foreign": _FOREIGN}
 
 _PIPELINE = """
@@ -149,7 +151,9 @@ class RegistryWorld(DriverWorld):
     ) -> WatchedDriver:
         """Run a driver to the end of the topic."""
         told = self.registry.environment if environment is None else environment
-        return self.run_to_the_end(environment=told, code=code)
+        driver = self.run_to_the_end(environment=told, code=code)
+        assert PASSWORD not in driver.text
+        return driver
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the orders in the table."""

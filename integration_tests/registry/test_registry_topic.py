@@ -12,14 +12,15 @@ import pytest
 
 from integration_tests.harness.ingest_service import read_stored
 from integration_tests.harness.readings import NOON, Sent
-from integration_tests.harness.registry_world import SCHEMAS, RegistryWorld
+from integration_tests.harness.registry_world import PASSWORD, SCHEMAS, RegistryWorld
 from integration_tests.harness.replayed import replay
 from integration_tests.harness.written_topic import WrittenTopic
 from tallyweir.services.local.embedded.apicurio import Apicurio
 from tallyweir.services.operate.redrive.letter_report import letter_json
 from tallyweir.sinks.postgres.audit import read_letter
 from tallyweir.sinks.postgres.server.connection import connect
-from tallyweir.sinks.registry_client import URL_VARIABLE
+from tallyweir.sinks.registry_client import URL_VARIABLE, USER_VARIABLE
+from tallyweir.sinks.testing.certificates import make_certificates
 from tallyweir.sinks.testing.fake_registry import fake_registry
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -74,8 +75,15 @@ _TOLD_WITHIN_S = 15.0
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apicurio]:
-    """A registry for all tests here."""
-    registry = Apicurio(tmp_path_factory.mktemp("apicurio"))
+    """A registry for all tests here, which asks for a login, by TLS.
+
+    Drivers know its authority by the file that they are told of.
+    """
+    certificates = tmp_path_factory.mktemp("certificates")
+    make_certificates(certificates)
+    registry = Apicurio(
+        tmp_path_factory.mktemp("apicurio"), ("shop", PASSWORD), certificates
+    )
     try:
         registry.start()
         yield registry
@@ -177,18 +185,16 @@ def test_a_schema_that_is_not_there_is_waited_for_by_its_dead_letter(
 ) -> None:
     """The letter is sent again once the registry has the schema; nothing counts twice.
 
-    The first driver has the wrong password, and says so before it begins.
+    The first driver has the wrong login, and says so before it begins.
     """
     world = RegistryWorld(tmp_path, kafka_bootstrap, empty_dsn, registry)
+    other = {**registry.environment, USER_VARIABLE: "another"}
+    assert "REGISTRY_REFUSED" in world.run(code=78, environment=other).text
     with fake_registry() as fake:
-        fake.answers["/subjects/x-value/versions/latest"] = (401, {"error_code": 40101})
         text = world.pipeline_file.read_text()
         world.pipeline_file.write_text(
             text.replace("schema: registry", "schema: registry\n  subject: x-value")
         )
-        refused = world.run(code=78, environment={URL_VARIABLE: fake.url})
-        assert "REGISTRY_REFUSED" in refused.text
-
         schema = {"schema": json.dumps(SCHEMAS["first"])}
         named = {"subject": "x-value", "version": 1, "id": 1, **schema}
         fake.answers["/subjects/x-value/versions/latest"] = (200, named)

@@ -15,10 +15,17 @@ from tallyweir.services.local.embedded.embedded_server import EmbeddedServer
 from tallyweir.services.local.embedded.jars import ensure_jars
 from tallyweir.services.local.embedded.java import find_java
 from tallyweir.services.local.embedded.state_directory import exclusive
+from tallyweir.sinks.registry_client import (
+    CA_VARIABLE,
+    PASSWORD_VARIABLE,
+    URL_VARIABLE,
+    USER_VARIABLE,
+)
 
 #: It does not run on an older one.
 _JAVA = 21
 _PROBE_TIMEOUT_S = 2.0
+_PATH = "/apis/ccompat/v7"
 
 
 class Apicurio(EmbeddedServer):
@@ -27,33 +34,46 @@ class Apicurio(EmbeddedServer):
     Args:
         directory: Its directory.
         login: The user and the password that it asks for; None to let everyone in.
+        certificates: What ``make_certificates`` has made, for TLS at a port of its own;
+            None for no TLS.
     """
 
     name = "Apicurio"
-    ports = ("port", "management_port")
+    ports = ("port", "tls_port", "management_port")
 
-    def __init__(self, directory: Path, login: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        login: tuple[str, str] | None = None,
+        certificates: Path | None = None,
+    ) -> None:
         super().__init__(directory)
         self._login = login
+        self._certificates = certificates
 
     @property
     def url(self) -> str:
-        """The root of the API; kept over restarts if the port is free."""
-        return f"http://127.0.0.1:{self._port}/apis/ccompat/v7"
+        """The root of the API, with the login; kept over restarts if it can be."""
+        login = "" if self._login is None else f"{':'.join(self._login)}@"
+        return f"http://{login}127.0.0.1:{self._port}{_PATH}"
 
     @property
     def environment(self) -> dict[str, str]:
-        """The settings by which a driver reaches it."""
+        """The settings by which a driver reaches it, by TLS if it speaks that."""
+        settings = {URL_VARIABLE: f"http://127.0.0.1:{self._port}{_PATH}"}
+        if self._certificates is not None:
+            tls_port = self._read_ports()["tls_port"]
+            settings = {
+                URL_VARIABLE: f"https://localhost:{tls_port}{_PATH}",
+                CA_VARIABLE: str(self._certificates / "ca.pem"),
+            }
         if self._login is None:
-            return {"TALLYWEIR_REGISTRY_URL": self.url}
+            return settings
         user, password = self._login
         secret = self.directory / "password"
         secret.write_text(f"{password}\n")
-        return {
-            "TALLYWEIR_REGISTRY_URL": self.url,
-            "TALLYWEIR_REGISTRY_USER": user,
-            "TALLYWEIR_REGISTRY_PASSWORD_FILE": str(secret),
-        }
+        login = {USER_VARIABLE: user, f"{PASSWORD_VARIABLE}_FILE": str(secret)}
+        return {**settings, **login}
 
     def register(self, subject: str, schemas: Sequence[str]) -> tuple[int, ...]:
         """Register versions of a subject in Avro, in this order; return their ids.
@@ -80,6 +100,7 @@ class Apicurio(EmbeddedServer):
         ports = self._choose_ports()
         self._data.mkdir(exist_ok=True)
         login = [] if self._login is None else _asking_for(*self._login)
+        tls = _with_tls(self._certificates, ports["tls_port"])
         self.daemon.spawn(
             [
                 *(str(find_java((_JAVA,))), "-Xmx512m", "-XX:TieredStopAtLevel=1"),
@@ -89,6 +110,7 @@ class Apicurio(EmbeddedServer):
                 f"-Dquarkus.management.port={ports['management_port']}",
                 f"-Dapicurio.datasource.url={_database(self._data)}",
                 *login,
+                *tls,
                 *("-jar", str(_unpacked() / "quarkus-run.jar")),
             ],
             dict(os.environ),
@@ -104,10 +126,7 @@ class Apicurio(EmbeddedServer):
 
     @property
     def _client_settings(self) -> dict[str, object]:
-        settings = {"url": self.url, "max.retries": 0, "timeout": _PROBE_TIMEOUT_S}
-        if self._login is None:
-            return settings
-        return {**settings, "basic.auth.user.info": ":".join(self._login)}
+        return {"url": self.url, "max.retries": 0, "timeout": _PROBE_TIMEOUT_S}
 
 
 def _database(data: Path) -> str:
@@ -124,6 +143,17 @@ def _asking_for(user: str, password: str) -> list[str]:
         f"-D{users}.plain-text=true",
         f"-D{users}.users.{user}={password}",
         f"-D{users}.roles.{user}=sr-admin",
+    ]
+
+
+def _with_tls(certificates: Path | None, port: int) -> list[str]:
+    if certificates is None:
+        return []
+    ssl = "quarkus.http.ssl"
+    return [
+        f"-D{ssl}-port={port}",
+        f"-D{ssl}.certificate.files={certificates / 'server.crt'}",
+        f"-D{ssl}.certificate.key-files={certificates / 'server.key'}",
     ]
 
 
