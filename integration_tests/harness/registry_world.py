@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ _FOREIGN = _FIRST | {
 _JSON_SCHEMA: dict[str, Any] = {
     "title": "Order",
     "type": "object",
-    "properties": {"order_id": {"type": "string"}, "amount": {"type": "integer"}},
+    "properties": {"order_id": {"type": "string"}, "amount": {"type": "number"}},
     "required": ["order_id"],
 }
 #: By default, a serialiser asks the registry for associations first. Apicurio 3.3.3
@@ -126,7 +126,7 @@ class RegistryWorld(DriverWorld):
             write = JSONSerializer(schema, client, conf=_SERIALISING)
             return [Sent(value=write(_document(n) | more, context)) for n in numbers]
 
-    def emit(self, *rows: dict[str, object], registry: bool = True) -> None:
+    def emit(self, *rows: Mapping[str, object], registry: bool = True) -> None:
         """Have the command ``emit`` send rows; it is told of the registry or not."""
         file = self.directory / "rows.jsonl"
         file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))

@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -188,8 +189,8 @@ def test_a_schema_that_is_not_there_is_waited_for_by_its_dead_letter(
     The first driver has the wrong login, and says so before it begins.
     """
     world = RegistryWorld(tmp_path, kafka_bootstrap, empty_dsn, registry)
-    other = {**registry.environment, USER_VARIABLE: "another"}
-    assert "REGISTRY_REFUSED" in world.run(code=78, environment=other).text
+    stranger = {**registry.environment, USER_VARIABLE: "another"}
+    assert "REGISTRY_REFUSED" in world.run(code=78, environment=stranger).text
     with fake_registry() as fake:
         text = world.pipeline_file.read_text()
         world.pipeline_file.write_text(
@@ -264,12 +265,13 @@ def test_the_columns_are_those_of_a_json_schema_whose_versions_are_pinned(
     assert f"registry:{world.topic.name}-value:2:" in changed["after"]
     assert any("coupon" in statement for statement in plan["ddl"])
     world.command("update", "--reason", "coupons")
-    world.emit({"order_id": "o003", "amount": 3, "coupon": "by hand"}, registry=False)
+    third = {"order_id": "o003", "amount": "3.50", "coupon": "by hand"}
+    world.emit(third, registry=False)
     world.run(environment={})
     assert [
         ("o001", 1, None),
         ("o002", 2, "early"),
-        ("o003", 3, "by hand"),
+        ("o003", Decimal("3.5"), "by hand"),
     ] == world.fetch("SELECT order_id, amount, coupon FROM orders ORDER BY 1")
     assert not world.dead()
     world.assert_verified()

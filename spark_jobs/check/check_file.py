@@ -254,7 +254,8 @@ def _registry_problems(schema: str | None, pipeline: Pipeline) -> Iterator[Probl
             at=("schema",),
             saw="The contract is in a schema registry, and the cases name no file.",
             why="A check asks no registry.",
-            fix="Add schema: FILE.avsc, a copy of the schema in the registry.",
+            fix="Add schema: FILE, a copy of the schema in the registry, such as "
+            "order.v1.avsc or order.v1.schema.json.",
         )
     if schema is not None and not is_registered:
         yield Problem(

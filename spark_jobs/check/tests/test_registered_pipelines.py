@@ -56,6 +56,15 @@ def test_the_file_stands_for_the_schema_in_the_registry(tmp_path: Path) -> None:
     assert b"\0" == (found.cases[0].records[0].value or b"")[:1]
 
 
+def test_a_json_schema_stands_for_one_in_the_registry_too(tmp_path: Path) -> None:
+    """The documents of cases have no ids in front."""
+    order = {"type": "object", "properties": {"order_id": {"type": "string"}}}
+    (tmp_path / "order.v1.schema.json").write_text(json.dumps(order), "utf-8")
+    pipeline = _PIPELINE.replace("  schema", "  format: json\n  schema")
+    found = _read(tmp_path, pipeline, f"schema: order.v1.schema.json\n{_CASES}")
+    assert b'{"order_id":"o1"}' == found.cases[0].records[0].value
+
+
 @pytest.mark.parametrize(
     ("pipeline", "cases", "told"),
     [
