@@ -89,8 +89,8 @@ class Format(ABC):
             ends with ``#`` and its name.
         names_writers: Whether a payload says which contract wrote it. If not, a
             pipeline reads one contract only, by itself and no other version.
-        describes_itself: Whether a payload names its fields and their values itself, so
-            that it is read by any contract, exactly or as a dead letter.
+        described: What payloads are called that name their fields themselves, so that
+            any contract reads them, exactly or as dead letters; None if they do not.
         media_type: The media type of a request's body with one value, without a schema
             id.
         damages: The faults that ``emit --poison`` can put into payloads, by name.
@@ -101,7 +101,7 @@ class Format(ABC):
     has_parts: ClassVar[bool] = False
     media_type: ClassVar[str]
     registry_kind: ClassVar[str | None] = None
-    describes_itself: ClassVar[bool] = False
+    described: ClassVar[str | None] = None
 
     @property
     @abstractmethod

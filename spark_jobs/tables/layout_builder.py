@@ -273,8 +273,8 @@ def build_layout(
 
 
 def _writers(contracts: EventContracts) -> tuple[tuple[int, str], ...]:
-    if contracts.format.describes_itself:
-        return ((0, contracts.format.media_type),)
+    if contracts.format.described is not None:
+        return ((0, contracts.format.described),)
     writers = sorted(contracts.writers.items())
     return tuple((schema_id, one.reference) for schema_id, one in writers)
 

@@ -39,6 +39,7 @@ class FramedJson(Json):
     """JSON documents, each behind a magic byte and an id that is not looked at."""
 
     registry_kind: ClassVar[str] = "JSON"
+    described: ClassVar[str] = "JSON documents behind a registry's ids"
     damages: ClassVar[Mapping[str, Damage]] = {
         **{name: _behind_header(damage) for name, damage in DAMAGES.items()},
         # It looks at whole payloads.

@@ -45,7 +45,7 @@ class Json(Format):
     unknown: str = "ignore"
 
     suffix: ClassVar[str] = ".schema.json"
-    describes_itself: ClassVar[bool] = True
+    described: ClassVar[str] = "JSON documents"
     names_writers: ClassVar[bool] = False
     media_type: ClassVar[str] = "application/json"
     damages: ClassVar[Mapping[str, Damage]] = DAMAGES

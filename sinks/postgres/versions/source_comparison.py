@@ -152,21 +152,25 @@ def _unreadable(former: DescribedVersion, wanted: DescribedVersion) -> list[Find
     """Find contracts whose events the new version could not read any more.
 
     The rules of contracts have decided, when the contracts were loaded, whether one
-    version of a contract can read what another wrote: only then is it a writer.
+    version of a contract can read what another wrote: only then is it a writer. What
+    names its fields itself has no writer, and the id 0.
     """
-    readable = {schema_id for schema_id, _ in wanted.layout["writers"]}
-    left = [(i, name) for i, name in former.layout["writers"] if i not in readable]
+    readable = {schema_id or name for schema_id, name in wanted.layout["writers"]}
+    left = [
+        f"{name} (schema id {schema_id})" if schema_id else name
+        for schema_id, name in former.layout["writers"]
+        if (schema_id or name) not in readable
+    ]
     topics = [_topics(one.definition.get("source", {})) for one in (former, wanted)]
     # The pipeline does not read the rest of a topic that is left out.
     if not left or topics[0] - topics[1]:
         return []
-    told = ", ".join(f"{name} (schema id {schema_id})" for schema_id, name in left)
     return [
         Finding(
             verdict=PlanVerdict.INCOMPATIBLE,
             code="CONTRACT_CHANGED",
             subject="source.schema",
-            saw=f"Events written as {told} could no longer be read.",
+            saw=f"Events written as {', '.join(left)} could no longer be read.",
             why="Such events that are still in the topic would become dead letters.",
             fix="Make the new contract a version of the former one, with defaults for "
             "what it adds, or list both in source.schema.",

@@ -117,7 +117,7 @@ def test_documents_are_not_of_a_writer(more: dict[str, str]) -> None:
         _pipeline(), source=replace(source, event_time="kafka_timestamp")
     )
     layout = build_layout(pipeline, load_event_contracts(source.schemas), _schema())
-    assert ((0, "application/json"),) == layout.writers
+    assert ((0, "JSON documents"),) == layout.writers
 
 
 @pytest.mark.parametrize(

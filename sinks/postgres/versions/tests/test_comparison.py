@@ -178,6 +178,7 @@ def test_the_fate_of_seen_ids_is_told(
         ({"source": {"event_id": {"field": "other"}}}, "SOURCE_CHANGED"),
         ({"source": {"event_time": "other"}}, "SOURCE_CHANGED"),
         ({"writers": [[2, "other.v1"]]}, "CONTRACT_CHANGED"),
+        ({"writers": [[0, "JSON documents"]]}, "CONTRACT_CHANGED"),
     ],
 )
 def test_another_meaning_of_events_is_refused(
@@ -186,6 +187,20 @@ def test_another_meaning_of_events_is_refused(
     """IDs, windows and records that are there would be taken for something else."""
     plan = compare(version(append()), version(append(), **changed), holdings(append()))
     assert {code} == codes(plan)
+
+
+def test_documents_are_not_read_as_documents_of_another_kind() -> None:
+    """Those behind a registry's ids are another; the fields make no kind."""
+    plain, framed = [[0, "documents"]], [[0, "documents behind ids"]]
+    plans = [
+        compare(
+            version(append(), writers=plain),
+            version(append(), writers=after),
+            holdings(append()),
+        )
+        for after in (plain, framed)
+    ]
+    assert [set(), {"CONTRACT_CHANGED"}] == list(map(codes, plans))
 
 
 @pytest.mark.parametrize(
