@@ -167,6 +167,7 @@ class LedgerScenario:
             },
             "hot_keys": {"departures_by_hour": {"events": 4, "keys": [["#0af1", 3]]}},
             "counts": {"refunds": 2},
+            "unnamed": {"coupon": 3},
         }
         self.connection.execute(
             "INSERT INTO tallyweir.batch_measures "

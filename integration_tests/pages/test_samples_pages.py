@@ -36,12 +36,18 @@ def test_rows_of_steps_are_shown_to_who_enters_a_token(
 ) -> None:
     """With their place in Kafka; what is redacted is named, and text is no markup."""
     scenario.write_samples()
+    scenario.write_measures()
     page.goto(url)
     samples = page.locator("#samples")
     expect(samples).to_contain_text("enters a token")
+    # A name that nobody named may quote a record as well.
+    unnamed = page.locator("#unnamed")
+    expect(unnamed).to_contain_text("enters a token")
+    expect(unnamed.locator("tbody td").first).to_have_text("\u2013")
     page.get_by_role("button", name="Enter token").press("Enter")
     page.keyboard.type(viewer[1])
     page.keyboard.press("Enter")
+    expect(unnamed.locator("tbody code")).to_have_text("coupon: jsonb")
     decoded = samples.locator("details", has_text="decode")
     expect(decoded.locator("table")).to_be_hidden()
     decoded.locator("summary").press("Enter")
