@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import random
 import signal
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.readings import NOON, Sent
+from integration_tests.harness.spelled_documents import changed, spelled
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
 from tallyweir.services.operate.redrive.letter_report import letter_json
 from tallyweir.sinks.faultpoints import FaultPoint
@@ -76,6 +78,8 @@ def _order(number: int, **changed: object) -> dict[str, Any]:
     } | changed
 
 
+#: Events that are sent twice, and once with another value.
+_SPELLED = 2_000
 _FIRST = json.dumps(_order(1))
 _ANEW = (
     b' { "tags":["\\u0061",{"b":1.0}], "paid":false, "amount":1050e-2,'
@@ -253,6 +257,41 @@ def test_rules_conditions_and_windows_read_the_same_values(
     assert ["NEGATIVE_AMOUNT", "MISSING_FIELD"] == [
         reason for _, _, reason, _ in world.fetch(_DEAD)
     ]
+    world.assert_verified()
+
+
+def test_copies_spelled_anew_are_repeats_and_changed_ones_are_conflicts(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+) -> None:
+    """Whatever a producer does to spaces, order, numbers and escapes, and only that."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201 - pytest shows it with a failure
+    source = random.Random(seed)
+    orders = [
+        _order(
+            number,
+            amount=Decimal(source.randrange(10**8)) / 100,
+            note=source.choice(["a/b", 'é"\\', "\u2028\t", "😀", ""]),
+        )
+        for number in range(_SPELLED)
+    ]
+    copies = [(True, one) for one in orders]
+    copies += [(False, changed(one, source)) for one in orders]
+    source.shuffle(copies)
+    world = _world(tmp_path, kafka_bootstrap, empty_dsn, _OUTPUTS)
+    documents = [*orders, *(one for _, one in copies)]
+    world.topic.send(_sent(*(spelled(one, source).encode() for one in documents)))
+    world.run_to_the_end()
+
+    repeats = {(_SPELLED + at,) for at, (is_equal, _) in enumerate(copies) if is_equal}
+    assert _SPELLED == world.value("SELECT count(*) FROM orders")
+    assert _SPELLED == len(repeats)
+    assert repeats == {
+        *world.fetch("SELECT kafka_offset FROM tallyweir.duplicate_event")
+    }
+    assert [("ID_CONFLICT", _SPELLED)] == world.fetch(
+        "SELECT reason, count(*) FROM tallyweir.dead_letter GROUP BY 1"
+    )
     world.assert_verified()
 
 

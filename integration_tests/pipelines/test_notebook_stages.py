@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from integration_tests.harness.driver_world import DriverWorld, numbered
 from integration_tests.harness.keyed_pipeline import write_python_pipeline
-from tallyweir.services.notebook.jupyter import notebook_environment
-from tallyweir.services.process.endpoints import Endpoints
+from integration_tests.harness.noted_slice import noted
 from tallyweir.sinks.postgres.server.databases import DATABASES_VARIABLE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -82,35 +78,6 @@ with open_slice(sys.argv[1]).stages() as stages:
 """
 
 
-def _look(
-    world: DriverWorld, step: str, *which: str, databases: dict[str, str]
-) -> dict[str, Any]:
-    """Capture a slice and run all stages on it, as a notebook does."""
-    endpoints = Endpoints(
-        kafka_bootstrap=world.topic.bootstrap, home_dsn=world.home_dsn
-    )
-    environment = notebook_environment(endpoints)
-    environment[DATABASES_VARIABLE] = json.dumps(databases)
-    directory = world.directory / "slice"
-    capture = ["-m", "tallyweir.spark_jobs.notebook", str(world.pipeline_file), *which]
-    _run([*capture, f"--output={directory}"], environment)
-    said = _run(["-c", _PROGRAM, str(directory), step], environment)
-    found: dict[str, Any] = json.loads(said.splitlines()[-1])
-    return found
-
-
-def _run(arguments: list[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.fixture
 def world(tmp_path: Path, kafka_bootstrap: str, home_dsn: str) -> DriverWorld:
     """A topic and a home."""
@@ -129,7 +96,9 @@ def test_a_running_driver_does_not_notice_a_dry_publish(
     environment = {DATABASES_VARIABLE: json.dumps(databases)}
     with world.driver(environment=environment) as driver:
         world.await_read(20)
-        found = _look(world, "transform", "--records=100", databases=databases)
+        found = noted(
+            world, _PROGRAM, "transform", which=["--records=100"], databases=databases
+        )
         assert found["columns"][-1] == "doubled"
         assert {"alive": 20} == found["outcomes"]
         assert {"readings": 20, "billed": 15, "totals": 20} == found["staged"]
@@ -162,7 +131,7 @@ def test_rows_of_a_file_are_compared_with_their_batch_run(world: DriverWorld) ->
     )
     world.run_batch("filed", file)
     which = (f"--input={file}", "--run=filed")
-    found = _look(world, "decode", *which, databases={})
+    found = noted(world, _PROGRAM, "decode", which=which)
     assert {"alive": 1, "dead": 1, "duplicate": 1} == found["outcomes"]
     assert {"equal": 3} == found["verdicts"]
     assert found["summary"]["readings"]["equal"] == 1
