@@ -18,7 +18,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tallyweir.schemas.errors import (
@@ -28,6 +28,7 @@ from tallyweir.schemas.errors import (
     raise_faults,
 )
 from tallyweir.schemas.formats.avro.avro_format import Avro
+from tallyweir.schemas.formats.avro.debezium_avro import DebeziumAvro
 from tallyweir.schemas.formats.format import Format
 from tallyweir.schemas.formats.json.framed_json import FramedJson
 from tallyweir.schemas.formats.json.json_fields import read_fields
@@ -35,6 +36,7 @@ from tallyweir.schemas.formats.json.json_format import Json
 from tallyweir.schemas.formats.known_formats import (
     FORMATS,
     format_of,
+    split_envelope,
     split_framing,
 )
 from tallyweir.schemas.formats.plain_format import Plain, plain_schema
@@ -170,7 +172,8 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
     Args:
         reference: ``NAME.vN`` of a contract shipped here, the path of a file with the
             ending of a format, such as ``.avsc``, each with a framing in front where
-            it is not Confluent's (``with_framing``), or ``DeclaredFields.reference``.
+            it is not Confluent's and an envelope where there is one
+            (``with_framing``), or ``DeclaredFields.reference``.
             If a file holds several contracts, the name of one follows behind ``#``.
         beside: The pipeline file or its folder; relative paths start there.
 
@@ -185,6 +188,7 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
         return _declared_contract(declared, beside)
     if declared is not None:
         reference = declared.schema
+    envelope, reference = split_envelope(reference)
     if reference == REGISTRY:
         raise ContractError(
             "CONTRACT_NOT_PINNED",
@@ -208,7 +212,7 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
             file, _, part = reference.partition("#")
         path = _beside(beside, file)
     if isinstance(written_in, Avro):
-        written_in = replace(written_in, framing=framing)
+        written_in = (DebeziumAvro if envelope else Avro)(framing)
     contract = _read_contract(path, written_in, part)
     if written_in.names_writers:
         _require_distinct_ids(contract)

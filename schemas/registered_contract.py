@@ -21,7 +21,11 @@ from tallyweir.schemas.contract import (
 from tallyweir.schemas.errors import ContractError
 from tallyweir.schemas.formats.format import Format
 from tallyweir.schemas.formats.json.framed_json import FramedJson
-from tallyweir.schemas.formats.known_formats import REGISTRY_FORMATS
+from tallyweir.schemas.formats.known_formats import (
+    ENVELOPED_FORMATS,
+    REGISTRY_FORMATS,
+    split_envelope,
+)
 from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 _PREFIX = f"{REGISTRY}:"
@@ -46,6 +50,7 @@ class Pin:
         declared = DeclaredFields.of(reference)
         if declared is not None:
             reference = declared.schema
+        _, reference = split_envelope(reference)
         if not reference.startswith(_PREFIX):
             return None
         subject, *numbers = reference.removeprefix(_PREFIX).rsplit(":", 2)
@@ -70,7 +75,8 @@ def pinned_contract(
     """Return the contract of a pinned version.
 
     Args:
-        reference: As the pipeline names it; of documents, ``DeclaredFields.reference``.
+        reference: As the pipeline names it, with its envelope; of documents,
+            ``DeclaredFields.reference``.
         pin: The version that it names.
         beside: As in ``load_contract``.
         registered: The schemas that are kept of the registry.
@@ -89,6 +95,9 @@ def pinned_contract(
             fix="Name the home database in which the pipeline was started.",
         )
     declared, formats = DeclaredFields.of(reference), REGISTRY_FORMATS
+    envelope, _ = split_envelope(reference)
+    if envelope is not None:
+        formats = ENVELOPED_FORMATS
     if declared is not None:
         formats = {FramedJson.registry_kind: FramedJson(declared.unknown)}
     return _contract(found, pin.subject, beside, formats, version=pin.version)
@@ -121,11 +130,13 @@ def find_writers(
     unreadable: dict[int, str] = {}
     if not reader.format.names_writers:
         return writers, unreadable
+    is_enveloped = reader.format in ENVELOPED_FORMATS.values()
+    formats = ENVELOPED_FORMATS if is_enveloped else REGISTRY_FORMATS
     for one in registered:
         if one.schema_id == reader.schema_id:
             continue
         try:
-            writer = _contract(one, reader.name, reader.path, REGISTRY_FORMATS)
+            writer = _contract(one, reader.name, reader.path, formats)
         except ContractError as error:
             unreadable[one.schema_id] = error.saw
             continue

@@ -16,12 +16,14 @@ from psycopg.conninfo import conninfo_to_dict
 
 from integration_tests.harness.metrics_client import free_port, get
 from integration_tests.harness.postgres_driver import execute
+from tallyweir.services.local.embedded.apicurio import Apicurio
 from tallyweir.services.local.embedded.jars import TEST_JAR_LOCK, ensure_jars
 from tallyweir.services.local.embedded.java import find_java
 from tallyweir.services.local.embedded.postgres import EmbeddedPostgres
 
 _DEADLINE_S = 90.0
 _POLL_S = 0.1
+_AVRO = "io.apicurio.registry.utils.converter.AvroConverter"
 
 
 def start_source(directory: Path) -> EmbeddedPostgres:
@@ -34,6 +36,21 @@ def start_source(directory: Path) -> EmbeddedPostgres:
     return server
 
 
+def as_avro(registry: Apicurio) -> dict[str, str]:
+    """Return the settings by which a connector writes Avro behind a registry's ids."""
+    converter = {
+        "url": registry.url.replace("ccompat/v7", "registry/v2"),
+        "auto-register": "true",
+        "auto-register.if-exists": "RETURN_OR_UPDATE",
+        "as-confluent": "true",
+        "use-id": "globalId",
+        "headers.enabled": "false",
+    }
+    of_registry = "value.converter.apicurio.registry"
+    given = {f"{of_registry}.{name}": value for name, value in converter.items()}
+    return {"value.converter": _AVRO, **given}
+
+
 class DebeziumConnector:
     """Follows the tables of a source, in a process of its own.
 
@@ -42,7 +59,7 @@ class DebeziumConnector:
         kafka_bootstrap: Where the broker is.
         source_dsn: The followed database.
         prefix: How the topics' names begin.
-        settings: Further properties of the connector and its worker.
+        settings: Further properties of the connector.
     """
 
     def __init__(
@@ -55,17 +72,17 @@ class DebeziumConnector:
     ) -> None:
         self._directory = directory
         self._name = prefix
+        self._is_avro = _AVRO in settings.values()
         self._port = free_port()
         plugin = directory / "plugins" / "debezium"
         plugin.mkdir(parents=True)
         for jar in ensure_jars("debezium-3.6", lock=TEST_JAR_LOCK):
             (plugin / jar.name).symlink_to(jar)
-        shared = {
+        as_json = {
             "key.converter": "org.apache.kafka.connect.json.JsonConverter",
             "value.converter": "org.apache.kafka.connect.json.JsonConverter",
             "key.converter.schemas.enable": "false",
             "value.converter.schemas.enable": "false",
-            **settings,
         }
         _write(
             directory / "worker.properties",
@@ -76,7 +93,7 @@ class DebeziumConnector:
                 "plugin.path": str(plugin.parent),
                 "plugin.discovery": "service_load",
                 "listeners": f"http://127.0.0.1:{self._port}",
-                **shared,
+                **as_json,
             },
         )
         source = conninfo_to_dict(source_dsn)
@@ -96,19 +113,22 @@ class DebeziumConnector:
                 "topic.creation.default.replication.factor": "1",
                 "topic.creation.default.partitions": "1",
                 "skipped.operations": "none",
-                **shared,
+                **as_json,
+                **settings,
             },
         )
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it; return when it streams."""
-        jars = ":".join(map(str, ensure_jars("connect-4.3", lock=TEST_JAR_LOCK)))
+        jars = ensure_jars("connect-4.3", lock=TEST_JAR_LOCK)
+        if self._is_avro:
+            jars += ensure_jars("avro-converter-2.6", lock=TEST_JAR_LOCK)
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     *(str(find_java()), "-Xmx384m", "-XX:TieredStopAtLevel=1"),
-                    *("-cp", jars),
+                    *("-cp", ":".join(map(str, jars))),
                     "org.apache.kafka.connect.cli.ConnectStandalone",
                     str(self._directory / "worker.properties"),
                     str(self._directory / "source.properties"),

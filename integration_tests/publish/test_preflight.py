@@ -274,6 +274,20 @@ def test_two_names_of_one_database_are_refused(home_dsn: str, billing_dsn: str) 
     assert "billing and invoices" in raised.value.saw
 
 
+def test_doctor_names_the_direct_endpoint_of_a_pooled_one(
+    home_dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here the server itself answers under such a name, so it is a warning."""
+    name = "ep-cool-1-pooler.eu-central-1.aws.neon.tech"
+    pooled = make_conninfo(home_dsn, host=name, hostaddr="127.0.0.1")
+    databases = {HOME: pooled}
+    terminal = CommandLine(monkeypatch=monkeypatch, capsys=capsys, databases=databases)
+    (found,) = _doctor_says(terminal, "pooler")
+    assert found["ok"]
+    assert "Neon's PgBouncer" in str(found["saw"])
+    assert "ep-cool-1.eu-central-1.aws.neon.tech" in str(found["fix"])
+
+
 def test_doctor_tells_two_names_of_one_database(
     home_dsn: str,
     billing_dsn: str,

@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.harness.debezium_connector import (
+    DebeziumConnector,
+    as_avro,
+    await_records,
+    start_source,
+)
 from integration_tests.harness.ingest_service import read_stored
+from integration_tests.harness.postgres_driver import execute
 from integration_tests.harness.readings import NOON, Sent
 from integration_tests.harness.registry_world import PASSWORD, SCHEMAS, RegistryWorld
 from integration_tests.harness.replayed import replay
@@ -68,6 +75,41 @@ _ENRICHED = """
         select: {{told: note}}
     outputs:
       - append: {{table: orders, columns: [order_id, amount, told]}}
+"""
+
+_CHANGES = """
+    pipeline: readings
+    source:
+      topic: [{topic}.public.things, {topic}.transaction, __debezium-heartbeat.{topic}]
+      schema: registry
+      subject: {topic}.public.things-value
+      envelope: debezium
+      event_id: [source_lsn, op, id]
+      event_time: source_ts_ms
+      watermark_delay: 1 hour
+    enrich:
+      - topic: {topic}.public.things
+        schema: registry
+        envelope: debezium
+        on: {{id: id}}
+        select: {{now: note}}
+    outputs:
+      - append: {{table: changes}}
+"""
+_THINGS = """
+    CREATE TABLE things (
+    id integer PRIMARY KEY, price numeric(10,2), wide numeric(50,10),
+    any_number numeric, placed timestamp, placed3 timestamp(3), at timestamptz,
+    born date, opens time, key uuid, raw bytea, more jsonb,
+    numbers integer[], span interval, note text)
+"""
+#: A row of that table, as SQL has it; the changes must give the same values.
+_THING = """
+    -0.01, 1234567890123456789012345678901234567890.0123456789, 12.3400,
+    '2026-11-26 08:16:09.123456', '2026-11-26 08:16:09.123',
+    '2026-11-26 08:16:09.123456+01', '1969-12-31', '23:59:59.999999',
+    '7d444840-9dc0-11d1-b245-5ffdce74fad2', '\\x00ff', '{"b": 1.50, "a": null}',
+    '{1,NULL}', '1 year 2 days 3.5 seconds'
 """
 
 #: Within which an outage must be told.
@@ -294,3 +336,79 @@ def test_a_lookup_topic_is_read_by_the_ids_of_the_registry_too(
         "SELECT order_id, told FROM orders ORDER BY 1"
     )
     world.assert_verified()
+
+
+def test_changes_in_avro_become_rows_with_the_values_of_their_source(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, registry: Apicurio
+) -> None:
+    """As a real connector writes them, and with what the followed table holds now."""
+    world = RegistryWorld(tmp_path, kafka_bootstrap, empty_dsn, registry)
+    world.write_pipeline(_CHANGES)
+    source = start_source(tmp_path / "source")
+    try:
+        execute(source.dsn, _THINGS, f"INSERT INTO things VALUES (1, {_THING})")
+        columns = "price, wide, any_number, placed, placed3, at, born, opens, raw, span"
+        with connect(source.dsn, application_name="test") as connection:
+            query = f"SELECT {columns}, key::text, more FROM things"
+            (thing,) = connection.execute(query).fetchall()
+        _change_things(world, source.dsn, registry)
+    finally:
+        source.delete_data()
+    world.run()
+
+    assert world.fetch(
+        "SELECT op, id, before_id, source_snapshot, now FROM changes "
+        "ORDER BY kafka_offset"
+    ) == [
+        ("r", 1, None, "first_in_data_collection", None),
+        ("u", 1, None, "false", None),
+        ("d", 1, 1, "false", None),
+        ("c", 3, None, "false", None),
+        ("c", 2, None, "false", "a"),
+    ]
+    assert world.fetch(
+        f"SELECT {columns}, key, more, numbers FROM changes WHERE op = 'r'"
+    ) == [(*thing, [1, None])]
+    assert world.fetch(
+        "SELECT DISTINCT condition FROM tallyweir.filtered_event ORDER BY 1"
+    ) == [("skipped: heartbeat",), ("skipped: tombstone",), ("skipped: transaction",)]
+    # A truncation has no key, so it lacks a part of this ID.
+    assert ["MISSING_ID"] == [reason for _, reason, _ in world.dead()]
+    world.assert_verified()
+
+
+def _change_things(world: RegistryWorld, source_dsn: str, registry: Apicurio) -> None:
+    prefix = world.topic.name
+    slot = prefix.replace("-", "_")
+    connector = DebeziumConnector(
+        world.directory / "connect",
+        world.topic.bootstrap,
+        source_dsn,
+        prefix,
+        {
+            **as_avro(registry),
+            "table.include.list": "public.things",
+            "slot.name": slot,
+            "publication.name": slot,
+            "interval.handling.mode": "string",
+            "provide.transaction.metadata": "true",
+            "heartbeat.interval.ms": "200",
+        },
+    )
+    try:
+        connector.start()
+        await_records(world.topic.bootstrap, f"{prefix}.public.things", 1)
+        execute(
+            source_dsn,
+            "UPDATE things SET price = 10",
+            "DELETE FROM things",
+            "INSERT INTO things (id) VALUES (3)",
+            "TRUNCATE things",
+            "INSERT INTO things (id, note) VALUES (2, 'a')",
+        )
+        # The deletion is followed by a tombstone.
+        await_records(world.topic.bootstrap, f"{prefix}.public.things", 7)
+        await_records(world.topic.bootstrap, f"{prefix}.transaction", 2)
+        await_records(world.topic.bootstrap, f"__debezium-heartbeat.{prefix}", 1)
+    finally:
+        connector.remove()

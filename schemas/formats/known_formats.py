@@ -1,14 +1,17 @@
 """The value formats that there are, by the ending of a contract's file.
 
 A new format is added to ``FORMATS``. A reference to a contract may begin with a framing
-of Avro, as in ``raw:page_view.v1``; without one it means Confluent's.
+of Avro, as in ``raw:page_view.v1``; without one it means Confluent's. In front of that
+may be an envelope, as in ``debezium:orders.v1.avsc``.
 """
 
 from __future__ import annotations
 
 from tallyweir.schemas.formats.avro.avro_format import Avro
+from tallyweir.schemas.formats.avro.debezium_avro import DebeziumAvro
 from tallyweir.schemas.formats.avro.wire_format import Framing
 from tallyweir.schemas.formats.format import Format
+from tallyweir.schemas.formats.json.json_envelope import ENVELOPES
 from tallyweir.schemas.formats.protobuf.protobuf_format import (
     CompiledProtobuf,
     Protobuf,
@@ -20,6 +23,8 @@ FORMATS: dict[str, Format] = {one.suffix: one for one in _EACH}
 REGISTRY_FORMATS: dict[str, Format] = {
     one.registry_kind: one for one in FORMATS.values() if one.registry_kind is not None
 }
+#: The same where an envelope is around each event.
+ENVELOPED_FORMATS: dict[str, Format] = {DebeziumAvro.registry_kind: DebeziumAvro()}
 
 
 def format_of(name: str) -> Format | None:
@@ -39,9 +44,18 @@ def format_of(name: str) -> Format | None:
     )
 
 
-def with_framing(name: str, framing: str) -> str:
-    """Return the reference to a contract in a framing."""
-    return name if framing == Framing.CONFLUENT else f"{framing}:{name}"
+def with_framing(name: str, framing: str, envelope: str | None = None) -> str:
+    """Return the reference to a contract in a framing, and in an envelope."""
+    framed = name if framing == Framing.CONFLUENT else f"{framing}:{name}"
+    return framed if envelope is None else f"{envelope}:{framed}"
+
+
+def split_envelope(reference: str) -> tuple[str | None, str]:
+    """Return the envelope of a reference, and the rest of it."""
+    for envelope in ENVELOPES:
+        if reference.startswith(f"{envelope}:"):
+            return envelope, reference.removeprefix(f"{envelope}:")
+    return None, reference
 
 
 def split_framing(reference: str) -> tuple[Framing, str]:

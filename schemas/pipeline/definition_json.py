@@ -18,7 +18,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tallyweir.schemas.contract import REGISTRY, DeclaredFields
 from tallyweir.schemas.formats.avro.wire_format import Framing
-from tallyweir.schemas.formats.known_formats import split_framing
+from tallyweir.schemas.formats.known_formats import split_envelope, split_framing
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.events.monitoring import Reported
 from tallyweir.schemas.pipeline.events.source import (
@@ -152,14 +152,19 @@ def _declared(schema: str | list[str]) -> dict[str, Any]:
 
 
 def _framed(schema: str | list[str]) -> dict[str, Any]:
-    """Return the attributes of a source whose framing is not Confluent's."""
-    first, *_ = [schema] if isinstance(schema, str) else schema
-    framing, name = split_framing(first)
-    if framing is Framing.CONFLUENT:
+    """Return the attributes of a source in an envelope or in another framing."""
+    names = [schema] if isinstance(schema, str) else schema
+    parts = [split_envelope(one) for one in names]
+    (envelope, framed), *_ = parts
+    framing, name = split_framing(framed)
+    if envelope is None and framing is Framing.CONFLUENT:
         return {}
-    names = [split_framing(one)[1] for one in schema]
-    named = name if isinstance(schema, str) else names
-    return {"schema": named, "framing": framing.value}
+    named = [split_framing(one)[1] for _, one in parts]
+    return {
+        "schema": name if isinstance(schema, str) else named,
+        "framing": framing.value,
+        "envelope": envelope,
+    }
 
 
 def _one_or_all(names: tuple[str, ...]) -> str | list[str]:

@@ -76,12 +76,13 @@ def _load_yaml(path: FilePath) -> Pipeline:
         report.add_found(chain(columns, redaction), in_file)
     for index, enrichment in enumerate(pipeline.enrich):
         schema, at = enrichment.schema, ("enrich", index)
-        if enrichment.table or schema is None or isinstance(schema, StandIn):
+        if enrichment.table or isinstance(schema, StandIn):
             continue
-        if schema == REGISTRY:
+        if enrichment.wanted_subject or not (schema or enrichment.fields):
             continue
+        key = "fields" if enrichment.fields else "schema"
         looked_up = _attempt(
-            report, (*at, "schema"), load_contract, schema, path.parent
+            report, (*at, key), load_contract, enrichment.reference, path.parent
         )
         if looked_up is not None:
             problems = find_lookup_problems(enrichment, looked_up.fields)

@@ -14,6 +14,7 @@ import pytest
 from tallyweir.schemas.codec import decode, encode
 from tallyweir.schemas.errors import ContractError
 from tallyweir.schemas.event_contracts import load_event_contracts
+from tallyweir.schemas.formats.avro.tests.made_changes import HEARTBEAT, envelope
 from tallyweir.schemas.registered_contract import Pin
 from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
@@ -178,3 +179,17 @@ def test_types_of_other_schemas_stand_at_their_first_use() -> None:
     payload = b"\0" + (5).to_bytes(4) + body.getvalue()
     assert record == decode(payload, contracts.writers)
     assert payload == encode(contracts.each[0].contract, record)
+
+
+def test_other_records_of_a_connector_are_written_by_what_writes_no_event() -> None:
+    """Of a pinned envelope they are writers, whose records are skipped."""
+    registered = (
+        RegisteredSchema(schema_id=7, kind="AVRO", text=json.dumps(envelope())),
+        RegisteredSchema(schema_id=8, kind="AVRO", text=json.dumps(HEARTBEAT)),
+        _schema(9, _ID),
+    )
+    reference = f"debezium:{_pin(7)}"
+    (found,) = load_event_contracts([reference], None, registered).each
+    assert found.writers.keys() == {7, 8}
+    assert not found.writers[8].fields
+    assert "has the fields id" in found.unreadable[9]

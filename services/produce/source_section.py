@@ -147,7 +147,8 @@ def _schemas(path: Path, source: dict[str, object]) -> tuple[str, ...]:
                 DeclaredFields(fields={}, unknown=unknown, schema=name).reference
                 for name in names
             )
-        return tuple(with_framing(name, framing) for name in names)
+        envelope = _text_or_none(path, source, "envelope")
+        return tuple(with_framing(name, framing, envelope) for name in names)
     if not isinstance(fields, dict):
         raise _malformed(path, f"source.fields is {fields!r:.60}, expected a mapping")
     for name in fields:

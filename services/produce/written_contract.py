@@ -17,7 +17,9 @@ from tallyweir.schemas.contract import (
     load_contract,
 )
 from tallyweir.schemas.event_contracts import load_event_contract
+from tallyweir.schemas.formats.avro.wire_format import Framing
 from tallyweir.schemas.formats.json.framed_json import FramedJson
+from tallyweir.schemas.formats.known_formats import split_envelope, with_framing
 from tallyweir.schemas.registered_contract import Pin, require_kind
 from tallyweir.services.process.endpoints import find_home_dsn
 from tallyweir.sinks.protocol.errors import ConfigurationError
@@ -55,9 +57,10 @@ def load_written_contract(
     """
     subject = section.subject or f"{topic}-value"
     declared = DeclaredFields.of(schema)
-    if (schema if declared is None else declared.schema) == REGISTRY:
+    envelope, name = split_envelope(schema)
+    if (name if declared is None else declared.schema) == REGISTRY:
         pin, kept = _find_pinned(section.pipeline, subject) or _ask_newest(subject)
-        reference = pin.reference
+        reference = with_framing(pin.reference, Framing.CONFLUENT, envelope)
         if declared is not None:
             reference = replace(declared, schema=reference).reference
         return load_event_contract(reference, path, kept).contract

@@ -7,15 +7,21 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tallyweir.schemas.formats.decoded_columns import DecodedEvents
+from tallyweir.schemas.formats.json.json_envelope import OP
 from tallyweir.schemas.pipeline.events.enrichment import Enrichment
 from tallyweir.sinks.protocol.errors import ConfigurationError
+from tallyweir.spark_jobs.source.event_columns import OFFSET
 
 VALID_FROM = "tallyweir_valid_from"
 VALID_UNTIL = "tallyweir_valid_until"
 
+#: Operations of Debezium that take rows away.
+_DELETION, _TRUNCATION = "d", "t"
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
@@ -40,6 +46,47 @@ def copied_columns(enrichment: Enrichment) -> dict[str, str]:
         }
     )
     return {**keys, **span, **enrichment.select}
+
+
+def without_deleted(
+    changes: pa.Table,
+    decoded: DecodedEvents,
+    enrichment: Enrichment,
+    *,
+    partitions: int,
+) -> pa.Table:
+    """Leave out the rows that their newest changes, or a truncation, took away.
+
+    Args:
+        changes: The newest record of each key, with its ``OFFSET``.
+        decoded: What they hold, with their operations.
+        enrichment: The lookup.
+        partitions: Those of its topic.
+
+    Raises:
+        ConfigurationError: ``LOOKUP_UNREADABLE``: with several partitions nobody knows
+            which rows a truncation took away.
+    """
+    operations = np.array(decoded.columns[OP].to_pylist(), dtype=object)
+    offsets = np.asarray(changes.column(OFFSET))
+    is_kept = operations != _DELETION
+    is_kept[list(decoded.skipped)] = False
+    truncations = offsets[operations == _TRUNCATION]
+    if truncations.size:
+        # It has no key, so of all truncations of a partition only the newest is here.
+        last = int(truncations.max())
+        if partitions > 1:
+            raise ConfigurationError(
+                "LOOKUP_UNREADABLE",
+                saw=f"A record of {enrichment.label} at offset {last} says that the "
+                "table was truncated.",
+                why="Among several partitions it does not tell which rows were there "
+                "before.",
+                fix="Let the connector leave truncations out (skipped.operations=t), "
+                "and send the topic anew.",
+            )
+        is_kept &= offsets > last
+    return changes.filter(pa.array(is_kept))
 
 
 def check_rows(rows: pa.Table, enrichment: Enrichment) -> pa.Table:

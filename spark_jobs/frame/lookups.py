@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tallyweir.schemas.event_contracts import load_event_contracts
+from tallyweir.schemas.formats.json.json_envelope import OP
 from tallyweir.schemas.pipeline.checks.durations import in_microseconds
 from tallyweir.schemas.pipeline.checks.problems import raise_if_any
 from tallyweir.schemas.pipeline.columns import find_lookup_problems
@@ -48,6 +49,7 @@ from tallyweir.spark_jobs.frame.lookup_rows import (
     check_rows,
     copied_columns,
     key_column,
+    without_deleted,
 )
 from tallyweir.spark_jobs.registry.known_schemas import KnownSchemas, open_client
 from tallyweir.spark_jobs.source.event_columns import KEY, OFFSET, VALUE
@@ -187,7 +189,7 @@ class LookupTopic:
         pipeline_file: Path,
     ) -> None:
         assert enrichment.topic is not None
-        assert enrichment.schema is not None
+        reference = enrichment.reference
         self._spark = spark
         self._bootstrap = settings.kafka_bootstrap
         self._enrichment = enrichment
@@ -196,11 +198,11 @@ class LookupTopic:
             self._bootstrap, enrichment.topic, timeout_s=DRIVER_TIMEOUT_S
         )
         self._known_schemas: KnownSchemas | None = None
-        if Pin.of(enrichment.schema) is None:
-            self._contracts = load_event_contracts([enrichment.schema], pipeline_file)
+        if Pin.of(reference) is None:
+            self._contracts = load_event_contracts([reference], pipeline_file)
         else:
             self._known_schemas = KnownSchemas(
-                enrichment.schema, settings.home_dsn, pipeline_file, open_client
+                reference, settings.home_dsn, pipeline_file, open_client
             )
             self._contracts = self._known_schemas.contracts
         raise_if_any(
@@ -211,12 +213,14 @@ class LookupTopic:
         """Return the newest record of each key, and the offsets that were read.
 
         Only records of committed transactions count. A record without a value removes
-        its key. If a topic has got more partitions, a key may be in two of them; then
-        the record with the newer Kafka timestamp counts.
+        its key, and so does the deletion of a row where records are changes. If a topic
+        has got more partitions, a key may be in two of them; then the record with the
+        newer Kafka timestamp counts.
 
         Raises:
             ConfigurationError: ``TOPIC_MISSING``, ``LOOKUP_TOO_LARGE``, or
-                ``LOOKUP_UNREADABLE``: a key's newest record does not decode.
+                ``LOOKUP_UNREADABLE``: a key's newest record does not decode, or a
+                truncation may be older or newer than records of other partitions.
             RetryableError: ``KAFKA_UNREACHABLE``, ``LOOKUP_READ_FAILED``, or as
                 ``KnownSchemas.resolve``.
         """
@@ -235,6 +239,12 @@ class LookupTopic:
                 why="The driver cannot enrich events without it.",
                 fix="Nothing to do if it passes; Spark's log has the details.",
             ) from error
+        if self._enrichment.envelope is not None:
+            values = rows.column(VALUE).combine_chunks()
+            decoded = self._contracts.decoder([OP]).decode(values)
+            rows = without_deleted(
+                rows, decoded, self._enrichment, partitions=len(positions)
+            )
         self._check_decodable(rows)
         return rows.select(list(copied_columns(self._enrichment))), _version(positions)
 

@@ -283,7 +283,7 @@ class Avro(Format):
             content = json.dumps(whole).encode()
         except (ValueError, RecursionError) as exc:
             raise _malformed(path, f"is not JSON ({exc})") from exc
-        return read_schema(content, path)
+        return self.read_schema(content, path)
 
     def find_incompatibilities(self, reader: Record, writer: Record) -> list[str]:
         return find_incompatibilities(reader, writer)
@@ -381,7 +381,7 @@ class Avro(Format):
 
     def spark_expression(
         self, contract: Contract, writers: Mapping[int, Contract], column: str
-    ) -> str:
+    ) -> str | None:
         size = self.framing.header_bytes
         header = f"substring({column}, 1, {size})"
         body = f"substring({column}, {size + 1})"

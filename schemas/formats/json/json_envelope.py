@@ -33,7 +33,7 @@ IMAGES = {"c": "after", "r": "after", "u": "after", "d": "before"}
 _ROWLESS = ("t", "m")
 #: What repeats of a change share. After a restart, a connector sends changes again with
 #: other times, and with other counts of their transaction.
-_COMPARED = (OP, "before", "after", "message")
+COMPARED = (OP, "before", "after", "message")
 _CLOCKS = {"ts_ms", "ts_us", "ts_ns"}
 
 
@@ -76,14 +76,14 @@ def change_of(document: dict[str, Value]) -> dict[str, Value]:
         other = _find_other(members)
         if other is not None:
             raise SkippedRecordError(other)
-        return members | _row_of(members)
+        return members | row_of(members)
     except Fault as exc:
         raise exc.as_error() from None
 
 
 def compared(members: dict[str, Value]) -> dict[str, Value]:
     """Return the part of a change that its repeats share."""
-    return {name: members[name] for name in _COMPARED if name in members}
+    return {name: members[name] for name in COMPARED if name in members}
 
 
 def _without_schema(document: dict[str, Value]) -> dict[str, Value]:
@@ -111,7 +111,12 @@ def _find_other(members: dict[str, Value]) -> str | None:
     return None
 
 
-def _row_of(members: dict[str, Value]) -> dict[str, Value]:
+def row_of(members: dict[str, Value]) -> dict[str, Value]:
+    """Return the row of a change as the member ``ROW``; nothing if it has none.
+
+    Raises:
+        Fault: Its operation is none of Debezium's, or the row is missing.
+    """
     operation = members.get(OP)
     if operation is None:
         raise _at(OP, ReasonCode.MISSING_FIELD, "missing or null")

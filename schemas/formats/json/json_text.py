@@ -123,8 +123,7 @@ def parse_document(payload: bytes | None) -> dict[str, Value]:
     """
     text = decode_text(payload)
     try:
-        document, at = read_value(text, _spaces_end(text, 0), 0)
-        _require_end(text, at)
+        document = parse_text(text)
     except Fault as exc:
         raise exc.as_error(text) from None
     if not isinstance(document, dict):
@@ -133,6 +132,17 @@ def parse_document(payload: bytes | None) -> dict[str, Value]:
             f"expected an object at the top level, got {show(document)}",
         )
     return document
+
+
+def parse_text(text: str) -> Value:
+    """Read a text that is one value of any kind.
+
+    Raises:
+        Fault: It breaks a rule of this module.
+    """
+    value, at = read_value(text, _spaces_end(text, 0), 0)
+    _require_end(text, at)
+    return value
 
 
 def decode_text(payload: bytes | None) -> str:

@@ -9,7 +9,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tallyweir.schemas.contract import REGISTRY
+from tallyweir.schemas.contract import REGISTRY, DeclaredFields
+from tallyweir.schemas.formats.avro.wire_format import Framing
+from tallyweir.schemas.formats.json.json_envelope import ENVELOPES, OP
+from tallyweir.schemas.formats.known_formats import with_framing
 from tallyweir.schemas.pipeline.checks.databases import HOME, check_databases
 from tallyweir.schemas.pipeline.checks.durations import check_duration
 from tallyweir.schemas.pipeline.checks.names import (
@@ -69,6 +72,10 @@ class Enrichment:
         topic: The lookup topic; the newest record of each key counts.
         schema: Contract of the topic's values, as in ``Source``; ``registry`` for the
             subject ``TOPIC-value`` of a schema registry.
+        fields: Of a topic of JSON, the path of each field to its Postgres type, as in
+            ``Source``, instead of a contract; ``schema`` may be ``registry`` beside it.
+        envelope: ``debezium`` if the values are the changes of a table; the lookup then
+            is that table, as its rows were changed last.
         on: Event column to lookup column; the values of all must be equal.
         select: New column to lookup column.
         default: New column to its value if no row matches; null without an entry.
@@ -80,6 +87,8 @@ class Enrichment:
     database: str = HOME
     topic: str | None = None
     schema: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    envelope: str | None = None
     on: Mapping[str, str]
     select: Mapping[str, str]
     default: Mapping[str, Scalar] = field(default_factory=dict)
@@ -101,7 +110,21 @@ class Enrichment:
     @property
     def wanted_subject(self) -> str | None:
         """The subject to pin a version of; None if no registry has the contract."""
-        return f"{self.topic}-value" if self.schema == REGISTRY else None
+        is_registered = self.schema == REGISTRY and not self.fields
+        return f"{self.topic}-value" if is_registered else None
+
+    @property
+    def reference(self) -> str:
+        """The contract of a topic's values, as ``load_event_contracts`` takes it."""
+        if self.fields:
+            fields = _with_op(self.fields) if self.envelope else self.fields
+            return DeclaredFields(
+                fields=fields,
+                unknown="ignore",
+                envelope=self.envelope or "",
+                framed=self.schema == REGISTRY,
+            ).reference
+        return with_framing(self.schema or "", Framing.CONFLUENT, self.envelope)
 
     def _find_problems(self) -> Iterator[Problem]:
         yield from self._find_place_problems()
@@ -128,8 +151,9 @@ class Enrichment:
         if self.table is not None and self.topic is None:
             yield from check_table(self.table, ("table",))
             yield from check_databases((self.database,), ("database",))
-            if self.schema is not None:
-                yield _misplaced("schema", "A table's columns already have types.")
+            for key in ("schema", "fields", "envelope"):
+                if getattr(self, key):
+                    yield _misplaced(key, "A table's columns already have types.")
             return
         if self.topic is None or self.table is not None:
             seen = "neither" if self.topic is None else "both"
@@ -141,16 +165,32 @@ class Enrichment:
             )
             return
         yield from check_topic(self.topic, ("topic",))
-        if not self.schema:
+        if self.envelope is not None and self.envelope not in ENVELOPES:
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("envelope",),
+                saw=f"The envelope is {self.envelope!r:.80}.",
+                why="Lookup topics are read without an envelope, or in a known one.",
+                fix=f"Write {' or '.join(ENVELOPES)}, or remove envelope.",
+            )
+        if self.fields and self.schema not in {None, REGISTRY}:
+            yield _misplaced("schema", "The columns are those in fields.")
+        if not self.schema and not self.fields:
             yield Problem(
                 code="PIPELINE_MISSING_KEY",
                 at=("schema",),
                 saw="The lookup topic has no schema.",
                 why="Its values cannot be decoded without a schema.",
-                fix="Add schema with the name or the file of the contract.",
+                fix="Add schema with the name or the file of the contract; for JSON, "
+                "add fields.",
             )
         if self.database != HOME:
             yield _misplaced("database", "A topic does not belong to a database.")
+
+
+def _with_op(fields: Mapping[str, str]) -> dict[str, str]:
+    """Add the operation, which says what was deleted."""
+    return {**fields, OP: "text not null"}
 
 
 def _misplaced(key: str, why: str) -> Problem:
@@ -191,6 +231,8 @@ class EnrichmentKeys(Keys[Enrichment]):
     database: Text = HOME
     topic: Text | None = None
     schema_: Text | None = None
+    fields: Pairs = Field(default={})
+    envelope: Text | None = None
     on: Pairs
     select: Pairs
     default: Simples = Field(default={})

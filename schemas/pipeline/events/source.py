@@ -116,8 +116,8 @@ class Source:
             ``single_object``, or ``raw`` for nothing.
         unknown: What becomes of fields of documents that are not named: ``ignore``,
             ``refuse`` or ``rest``, which keeps them in the column ``rest``.
-        envelope: ``debezium`` if each JSON document is a change that Debezium wrote;
-            then ``fields`` names members of the change.
+        envelope: ``debezium`` if each value is a change that Debezium wrote. Of JSON,
+            ``fields`` then names members of the change; of Avro, its schema does.
         key: How the keys of records are written; None leaves them bytes.
         event_id: The column or header with the producer's ID, ``PositionId()``, or a
             tuple of columns and headers, whose values are the ID together.
@@ -167,17 +167,17 @@ class Source:
                 framed=self.schema == REGISTRY,
             )
             return (declared.reference,)
-        given = self.given_schemas
         if self.format == JSON:
             return tuple(
                 DeclaredFields(
                     fields={}, unknown=self.unknown, schema=str(name)
                 ).reference
-                for name in given
+                for name in self.given_schemas
             )
-        if self.framing == Framing.CONFLUENT:
-            return given
-        return tuple(with_framing(name, self.framing) for name in given)
+        return tuple(
+            with_framing(name, self.framing, self.envelope)
+            for name in self.given_schemas
+        )
 
     @property
     def given_schemas(self) -> tuple[str, ...]:
@@ -272,15 +272,15 @@ class Source:
             )
             return
         if self.envelope is not None and (
-            self.envelope not in ENVELOPES or self.format != JSON
+            self.envelope not in ENVELOPES or self.format not in {JSON, AVRO}
         ):
             yield Problem(
                 code="PIPELINE_VALUE",
                 at=("envelope",),
                 saw=f"The envelope is {self.envelope!r:.80}, the format {self.format}.",
-                why="Envelopes are read around JSON documents.",
-                fix=f"Write {' or '.join(ENVELOPES)} and format: {JSON}, or remove "
-                "envelope.",
+                why="Envelopes are read in JSON and in Avro.",
+                fix=f"Write {' or '.join(ENVELOPES)} and format: {JSON} or {AVRO}, or "
+                "remove envelope.",
             )
         yield from self._find_framing_problems()
         if self.format == JSON or self.fields or self.unknown != UNKNOWN:
@@ -294,10 +294,12 @@ class Source:
                 why="Values cannot be decoded without their contract.",
                 fix="Add it to source; for JSON, add format: json and fields.",
             )
-        elif not self.schemas or not all(self.schemas):
+        elif not self.given_schemas or not all(self.given_schemas):
             yield empty_value(("schema",))
         for index, schema in enumerate(self.given_schemas):
-            if str(schema).startswith(("{", *(f"{one}:" for one in Framing))):
+            if str(schema).startswith(
+                ("{", *(f"{one}:" for one in (*Framing, *ENVELOPES)))
+            ):
                 yield Problem(
                     code="PIPELINE_VALUE",
                     at=("schema", index),

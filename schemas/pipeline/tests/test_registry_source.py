@@ -52,6 +52,7 @@ def _load(directory: Path, old: str = "", new: str = "") -> Pipeline:
         ("  schema: registry\n  subject: all\n", "all"),
         (_JSON, None),
         ("  format: json\n  unknown: rest\n  schema: registry\n", "orders-value"),
+        ("  schema: registry\n  envelope: debezium\n", "orders-value"),
     ],
 )
 def test_the_subject_is_that_of_the_topic_unless_it_is_named(
@@ -147,3 +148,37 @@ def test_all_that_a_schema_leaves_open_is_told_with_the_line(tmp_path: Path) -> 
     for name in ("order_id", "placed_at"):
         assert f"The property {name} does not say its type" in told
     assert "orders.yaml:5" in told
+
+
+@pytest.mark.parametrize(
+    ("schema", "framing"),
+    [
+        ("registry:orders-value:3:17", "confluent"),
+        (("orders.v1.avsc", "items.v1.avsc"), "raw"),
+        ("orders.v1.avsc", "single_object"),
+    ],
+)
+def test_an_envelope_around_avro_is_part_of_the_reference_to_its_contract(
+    tmp_path: Path, schema: str | tuple[str, ...], framing: str
+) -> None:
+    """So the ledger's definition keeps it, and a pinned version is still a pin."""
+    plain = _load(tmp_path)
+    source = replace(plain.source, schema=schema, framing=framing, envelope="debezium")
+    pipeline = replace(plain, source=source)
+    definition = pipeline_definition_json(pipeline)
+    assert "envelope" not in definition["source"]
+    assert all(one.startswith("debezium:") for one in source.schemas)
+    assert pipeline == from_json(definition)
+    pins = [Pin.of(one) for one in source.schemas]
+    assert (pins[0] is not None) == (framing == "confluent")
+
+
+def test_an_envelope_is_read_in_json_and_avro_only(tmp_path: Path) -> None:
+    """And no other envelope is known."""
+    for envelope, form in (("debezium", "protobuf"), ("cloudevents", "avro")):
+        with pytest.raises(PipelineError, match="Envelopes are read in JSON"):
+            _load(
+                tmp_path,
+                "schema: registry",
+                f"schema: registry\n  format: {form}\n  envelope: {envelope}",
+            )

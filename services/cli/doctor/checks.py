@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -68,6 +68,7 @@ from tallyweir.sinks.postgres.server.databases import (
     parse_databases,
 )
 from tallyweir.sinks.postgres.server.naming import HOME
+from tallyweir.sinks.postgres.server.pooled_endpoints import find_pooled_endpoint
 from tallyweir.sinks.postgres.tables.foreign_code import hold_table
 from tallyweir.sinks.protocol.errors import (
     ConfigurationError,
@@ -389,7 +390,7 @@ class _DatabaseChecks:
         yield self._search_path()
         yield self._privileges()
         yield self._durability()
-        yield self._refusal("pooler", self._pooler)
+        yield self._pooler()
         yield self._refusal("prepared", self._prepared)
         yield self._refusal("owner", self._owner)
         if not self._facts.is_standby:
@@ -467,7 +468,20 @@ class _DatabaseChecks:
             else "",
         )
 
-    def _pooler(self) -> str:
+    def _pooler(self) -> Check:
+        info = self._connection.info
+        known = find_pooled_endpoint(info.host, info.port, info.user)
+        found = self._refusal("pooler", self._pooler_mode)
+        if known is None or not found.ok:
+            return found
+        return replace(
+            found,
+            saw=f"this is {known.pooler}; it keeps a session for each connection",
+            fix=f"connect to {known.direct}: a pooler limits connections, and its mode "
+            "may change",
+        )
+
+    def _pooler_mode(self) -> str:
         check_pooler(self._dsn, self._database, self._connection, self._facts)
         if self._connection.info.backend_pid == self._facts.backend:
             return "none in between"

@@ -27,6 +27,7 @@ from tallyweir.sinks.postgres.outputs.output import Output
 from tallyweir.sinks.postgres.server.columns import table_identifier
 from tallyweir.sinks.postgres.server.connection import connect
 from tallyweir.sinks.postgres.server.naming import branch_prefix
+from tallyweir.sinks.postgres.server.pooled_endpoints import find_pooled_endpoint
 from tallyweir.sinks.postgres.server.sqlstate import (
     is_row_rejection,
     translate,
@@ -464,13 +465,15 @@ def check_pooler(
     """Refuse a pooler that gives each transaction another server session.
 
     A pooler cannot know in advance which process will serve a session. If the announced
-    process was wrong, two connections with overlapping transactions show the pooler's
-    mode.
+    process was wrong, or the endpoint is known for a pooler, two connections with
+    overlapping transactions show the pooler's mode.
 
     Raises:
         ConfigurationError: ``POOLER_TRANSACTION_MODE``.
     """
-    if connection.info.backend_pid == facts.backend:
+    info = connection.info
+    known = find_pooled_endpoint(info.host, info.port, info.user)
+    if info.backend_pid == facts.backend and known is None:
         return
     with connect(dsn, application_name="tallyweir preflight") as other:
         before = _backend(connection)
@@ -485,7 +488,10 @@ def check_pooler(
             "in between.",
             why="Settings, locks and staged rows would leak from one session to "
             "another.",
-            fix="Connect to the server itself, or to a pool with pool_mode=session.",
+            fix="Connect to the server itself (behind PgBouncer, mostly port 5432 "
+            "where this is 6432), or to a pool with pool_mode=session."
+            if known is None
+            else f"This is {known.pooler}. Connect to {known.direct}.",
         )
 
 

@@ -34,7 +34,7 @@ from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 _LEDGER = load_statements("tallyweir.sinks.postgres.ledger", "ledger.sql")
 _OUTPUTS = load_statements("tallyweir.sinks.postgres.ledger", "outputs.sql")
-#: What references to contracts of a registry hold.
+#: What references to contracts of a registry hold; an envelope may precede it.
 _OF_REGISTRY = "registry:"
 
 

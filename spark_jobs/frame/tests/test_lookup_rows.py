@@ -8,9 +8,15 @@ from datetime import UTC, date, datetime
 import pyarrow as pa
 import pytest
 
+from tallyweir.schemas.event_contracts import load_event_contracts
 from tallyweir.schemas.pipeline import AsOf, Enrichment
 from tallyweir.sinks.protocol.errors import ConfigurationError
-from tallyweir.spark_jobs.frame.lookup_rows import check_rows, copied_columns
+from tallyweir.spark_jobs.frame.lookup_rows import (
+    check_rows,
+    copied_columns,
+    without_deleted,
+)
+from tallyweir.spark_jobs.source.event_columns import OFFSET
 
 _AS_OF = AsOf(valid_from="since", valid_until="till")
 
@@ -116,3 +122,42 @@ def test_a_range_of_anything_else_is_refused() -> None:
     error = _refusal(_enrichment(_AS_OF), ("A", 1, 2024, 2025, "x"))
     assert "LOOKUP_TYPE" == error.code
     assert "Column since of the lookup sites is of type int64" in error.saw
+
+
+def _present(*changes: str | None, partitions: int = 1) -> list[int]:
+    """Return the offsets of the changes that give a row."""
+    lookup = Enrichment(
+        topic="customers",
+        fields={"row.id": "bigint"},
+        envelope="debezium",
+        on={"customer": "id"},
+        select={"known": "id"},
+    )
+    values = [None if one is None else one.encode() for one in changes]
+    decoder = load_event_contracts([lookup.reference]).decoder(["op"])
+    decoded = decoder.decode(pa.array(values, pa.binary()))
+    rows = pa.table({OFFSET: pa.array(range(len(values)), pa.int64())})
+    kept = without_deleted(rows, decoded, lookup, partitions=partitions)
+    found: list[int] = kept.column(OFFSET).to_pylist()
+    return found
+
+
+def _row(operation: str, number: int = 1) -> str:
+    image = "before" if operation == "d" else "after"
+    return f'{{"op": "{operation}", "{image}": {{"id": {number}}}}}'
+
+
+def test_the_newest_change_of_a_row_says_whether_it_is_there() -> None:
+    """What is no change gives none; what cannot be read is left to be told."""
+    heartbeat, broken = '{"ts_ms": 1}', "{"
+    assert [0, 1, 2, 4] == _present(
+        *(_row("c"), _row("r"), _row("u"), _row("d"), broken, heartbeat)
+    )
+
+
+def test_a_truncation_takes_away_what_was_before_it() -> None:
+    """Where that is not known, nothing is guessed."""
+    changes = (_row("c", 1), '{"op": "t"}', _row("c", 2))
+    assert [2] == _present(*changes)
+    with pytest.raises(ConfigurationError, match="LOOKUP_UNREADABLE"):
+        _present(*changes, partitions=2)
