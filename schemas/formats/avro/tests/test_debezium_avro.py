@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import json
 import pickle
+import uuid
+from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -12,8 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tallyweir.schemas.contract import DeclaredFields
 from tallyweir.schemas.errors import ContractError, DecodeError, EncodeError
-from tallyweir.schemas.event_contracts import EventContracts
+from tallyweir.schemas.event_contracts import EventContracts, load_event_contracts
 from tallyweir.schemas.formats.avro.tests.made_changes import (
     COLUMNS,
     HEARTBEAT,
@@ -23,6 +28,7 @@ from tallyweir.schemas.formats.avro.tests.made_changes import (
     envelope,
     payload,
 )
+from tallyweir.schemas.schema_tree import NUMBER_BOUNDS
 
 _NOON = dt.datetime(2026, 11, 26, 12, 0, 0, 123456, tzinfo=dt.UTC)
 _MICROS = 1_795_694_400_123_456
@@ -251,6 +257,71 @@ def test_nothing_here_writes_changes(tmp_path: Path) -> None:
     contract = known.each[0].contract
     with pytest.raises(EncodeError, match="change of Debezium"):
         contract.format.encode(contract, {"op": "c"})
+
+
+#: How the JSON converter writes the same columns, as a pipeline names them.
+_AS_JSON = {
+    "row.id": "integer",
+    "row.price": "numeric(10,2) from base64",
+    "row.placed": "timestamp epoch us",
+    "row.placed3": "timestamp epoch ms",
+    "row.at": "timestamptz",
+    "row.born": "date epoch days",
+    "row.key": "uuid",
+    "row.raw": "bytea",
+    "row.ratio": "double precision",
+    "row.lasts": "bigint",
+    "before.at": "timestamptz",
+    "op": "text not null",
+    "ts_us": "timestamptz epoch us",
+    "source.lsn": "bigint",
+}
+
+
+def test_changes_are_read_in_avro_as_in_json(tmp_path: Path) -> None:
+    """2,000 random changes by both converters; the two readers share no reading."""
+    seed = Random().randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201
+    source = Random(seed)
+    names = [one.removeprefix("row.") for one in _AS_JSON if one.startswith("row.")]
+    schema = envelope({name: COLUMNS[name] for name in names})
+    as_avro, as_json = [], []
+    for _ in range(2_000):
+        images = {one: _random_row(names, source) for one in ("before", "after")}
+        made = change(source.choice("crud"), **images)
+        as_avro.append(payload(schema, made))
+        as_json.append(json.dumps(made, default=_as_base64).encode())
+    declared = DeclaredFields(fields=_AS_JSON, unknown="ignore", envelope="debezium")
+    _, of_avro = _decode(contracts(tmp_path, schema), *as_avro)
+    _, of_json = _decode(load_event_contracts([declared.reference]), *as_json)
+    assert len(of_json) == len(of_avro) == 2_000
+    for avro, other in zip(of_avro, of_json, strict=True):
+        assert other == {name: avro[name] for name in other}
+
+
+def _random_row(names: Iterable[str], source: Random) -> Json:
+    moment = source.randint(*NUMBER_BOUNDS["timestamp-micros"])
+    offset = dt.timezone(dt.timedelta(minutes=source.randrange(-720, 720)))
+    near = dt.datetime.fromtimestamp(source.randrange(1 << 32), offset)
+    unscaled = source.randrange(-(10**10) + 1, 10**10)
+    values: Json = {
+        "id": source.randrange(-(1 << 31), 1 << 31),
+        "price": unscaled.to_bytes(5, signed=True),
+        "placed": moment,
+        "placed3": moment // 1_000,
+        "at": near.replace(microsecond=source.randrange(10**6)).isoformat(),
+        "born": source.randint(*NUMBER_BOUNDS["date"]),
+        "key": str(uuid.UUID(int=source.getrandbits(128))),
+        "raw": source.randbytes(source.randrange(9)),
+        "ratio": source.gauss(0, 1e9),
+        "lasts": source.randrange(-(1 << 63), 1 << 63),
+    }
+    return {name: None if source.random() < 0.2 else values[name] for name in names}
+
+
+def _as_base64(value: object) -> str:
+    assert isinstance(value, bytes), value
+    return base64.b64encode(value).decode()
 
 
 def test_damaged_changes_are_no_events_alone_and_in_batches(tmp_path: Path) -> None:
