@@ -155,6 +155,8 @@ class DebeziumAvro(Avro):
     ) -> BegunEvent:
         """Read what an envelope holds; where that lies in the payload is not told."""
         begun: list[BegunField] = []
+        if not writer.fields:
+            return BegunEvent(fields=(), failed_at=None)
         try:
             change = self.read_change(payload, {writer.schema_id: writer})
             for one in change_form(writer.text).columns:

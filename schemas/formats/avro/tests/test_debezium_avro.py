@@ -28,6 +28,7 @@ from tallyweir.schemas.formats.avro.tests.made_changes import (
     envelope,
     payload,
 )
+from tallyweir.schemas.payload_report import report_payload
 from tallyweir.schemas.schema_tree import NUMBER_BOUNDS
 
 _NOON = dt.datetime(2026, 11, 26, 12, 0, 0, 123456, tzinfo=dt.UTC)
@@ -150,6 +151,10 @@ def test_what_is_no_change_is_known_for_what_it_is(tmp_path: Path) -> None:
     assert found.is_event.tolist() == [False, True, False, False]
     assert found.skipped == {0: "tombstone", 2: "heartbeat"}
     assert found.unknown_ids == {11}
+    for cut in (payload(HEARTBEAT, {"ts_ms": 1}, 9)[:-1], sent[:-1]):
+        report = report_payload(cut, known)
+        assert report.problem is not None
+        assert not report.fields
     assert [one["id"] for one in rows] == [None, 1, None, None]
 
 
