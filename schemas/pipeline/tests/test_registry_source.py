@@ -182,3 +182,49 @@ def test_an_envelope_is_read_in_json_and_avro_only(tmp_path: Path) -> None:
                 "schema: registry",
                 f"schema: registry\n  format: {form}\n  envelope: {envelope}",
             )
+
+
+_LOOKED_UP = """\
+enrich:
+  - topic: shop.public.customers
+    fields: {row.id: bigint, row.name: text}
+    envelope: debezium
+    on: {customer_id: id}
+    select: {customer: name}
+outputs:
+"""
+
+
+def test_a_lookup_of_changes_is_told_by_its_fields_or_its_schema(
+    tmp_path: Path,
+) -> None:
+    """The operation is read in any case, because it says what was deleted."""
+    (by_fields,) = _load(tmp_path, "outputs:\n", _LOOKED_UP).enrich
+    assert by_fields.wanted_subject is None
+    (one,) = load_event_contracts([by_fields.reference]).each
+    assert {"id", "name", "op"} == {field.name for field in one.contract.fields}
+
+    fields = "    fields: {row.id: bigint, row.name: text}\n"
+    by_schema = _LOOKED_UP.replace(fields, "    schema: registry\n")
+    pipeline = _load(tmp_path, "outputs:\n", by_schema)
+    assert "shop.public.customers-value" == pipeline.enrich[0].wanted_subject
+    assert "debezium:registry" == pipeline.enrich[0].reference
+    assert pipeline == from_json(pipeline_definition_json(pipeline))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "seen"),
+    [
+        ("envelope: debezium", "envelope: cloudevents", "The envelope is"),
+        ("topic: shop.public.customers", "table: customers", "has a fields"),
+        ("    fields", "    schema: a.v1.avsc\n    fields", "has a schema"),
+        ("name}", "nam}", "There is no column 'nam'"),
+        ("row.name: text", "row.name: txt", "txt"),
+    ],
+)
+def test_what_does_not_go_with_a_lookup_of_changes_is_refused(
+    tmp_path: Path, old: str, new: str, seen: str
+) -> None:
+    """Each mistake is told before anything starts."""
+    with pytest.raises(PipelineError, match=seen):
+        _load(tmp_path, "outputs:\n", _LOOKED_UP.replace(old, new))
