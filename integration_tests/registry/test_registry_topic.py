@@ -360,7 +360,7 @@ def test_changes_in_avro_become_rows_with_the_values_of_their_source(
         "SELECT op, id, before_id, source_snapshot, now FROM changes "
         "ORDER BY kafka_offset"
     ) == [
-        ("r", 1, None, "first_in_data_collection", None),
+        ("r", 1, None, "last", None),
         ("u", 1, None, "false", None),
         ("d", 1, 1, "false", None),
         ("c", 3, None, "false", None),
