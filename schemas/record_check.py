@@ -249,12 +249,17 @@ def _is_time(value: object) -> bool:
     return isinstance(value, dt.time) and value.tzinfo is None
 
 
-def _is_time_of_millis(value: object) -> bool:
-    return (
-        isinstance(value, dt.time)
-        and value.tzinfo is None
-        and value.microsecond % _MICROS_PER_MILLI == 0
-    )
+def _in_millis(is_form: Callable[[object], bool]) -> Callable[[object], bool]:
+    """Accept what is of that form and has nothing below a millisecond."""
+
+    def fits(value: object) -> bool:
+        return (
+            is_form(value)
+            and isinstance(value, dt.datetime | dt.time)
+            and value.microsecond % _MICROS_PER_MILLI == 0
+        )
+
+    return fits
 
 
 def _is_duration(value: object) -> bool:
@@ -289,13 +294,13 @@ def _is_uuid(value: object) -> bool:
 
 _CALENDAR_TESTS: dict[str, Callable[[object], bool]] = {
     "date": _is_date,
-    "timestamp-millis": _is_instant,
+    "timestamp-millis": _in_millis(_is_instant),
     "timestamp-micros": _is_instant,
-    "local-timestamp-millis": _is_local,
+    "local-timestamp-millis": _in_millis(_is_local),
     "local-timestamp-micros": _is_local,
     "timestamp-nanos": _is_instant,
     "local-timestamp-nanos": _is_local,
-    "time-millis": _is_time_of_millis,
+    "time-millis": _in_millis(_is_time),
     "time-micros": _is_time,
 }
 _PLAIN_TESTS: dict[str, Callable[[object], bool]] = {

@@ -156,6 +156,8 @@ def one_field(kind: object) -> Contract:
 ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
 INSTANT = {"type": "long", "logicalType": "timestamp-micros"}
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+LOCAL_MILLIS = {"type": "long", "logicalType": "local-timestamp-millis"}
 DATE = {"type": "int", "logicalType": "date"}
 LONG_MAX = b"\xfe" + b"\xff" * 8 + b"\x01"
 
@@ -280,6 +282,8 @@ def test_a_value_that_would_not_come_back_is_not_written(
         ("float", 1e39),
         (ENUM, "C"),
         (DATE, dt.datetime(2026, 1, 1, tzinfo=dt.UTC)),
+        (MILLIS, dt.datetime(2026, 1, 1, microsecond=1_999, tzinfo=dt.UTC)),
+        (LOCAL_MILLIS, dt.datetime(2026, 1, 1, microsecond=1)),  # noqa: DTZ001
         ({"type": "fixed", "name": "F", "size": 2}, b"abc"),
         ({"type": "array", "items": "int"}, [1, "2"]),
         ({"type": "map", "values": "int"}, {1: 1}),
