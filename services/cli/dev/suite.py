@@ -13,9 +13,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Never
@@ -35,8 +36,8 @@ _SLOW_NOT_LONG = ("-m", "(slow or spark) and not long")
 _NOT_LONG = ("-m", "not long")
 #: Tests without a server share nothing, so they can run in parallel.
 _ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile")
-#: Tests of a file share a Spark session that takes half a minute to start.
-_FILES_IN_TWO_LANES = ("-n", "2", "--dist", "loadfile")
+#: A test that runs on what others leave of the cores takes a multiple of its time.
+_PATIENTLY = ("--timeout", "900")
 #: Each lane has its own broker, Postgres and drivers, with at most about 2 GB of
 #: memory. A lane that has nothing left takes over half of what the other has.
 _IN_TWO_LANES = ("-n", "2", "--dist", "worksteal")
@@ -53,6 +54,7 @@ class Step:
     Attributes:
         name: Name in the summary.
         command: Command line; its program is looked up in the virtual environment.
+        runs_beside: It runs at a low priority beside the steps after it.
         runs_spark: Some of it starts Spark or the embedded servers.
         needs_images: It runs the images in a container engine.
         needs_chromium: It opens pages in a browser.
@@ -60,6 +62,7 @@ class Step:
 
     name: str
     command: tuple[str, ...]
+    runs_beside: bool = False
     runs_spark: bool = False
     needs_images: bool = False
     needs_chromium: bool = False
@@ -117,26 +120,13 @@ def run_tests(
         steps = [container_step(arguments, long=long)]
     else:
         steps = choose_steps(arguments, unit=unit, long=long)
-    failed = []
-    skipped = []
-    rows = []
-    parts = []
-    for step in steps:
-        note(f"\n── {step.name}")
-        before = time.monotonic()
-        try:
-            code = _run(step)
-        except StepSkippedError as why:
-            skipped.append(f"{step.name} SKIPPED: {why}")
-            verdict = "SKIPPED"
-        else:
-            if code != 0:
-                failed.append(step.name)
-            verdict = "ok" if code == 0 else f"FAILED ({code})"
-        took = time.monotonic() - before
-        rows.append(f"{step.name:<14}{verdict:<14}{took:6.1f} s")
-        parts.append(f"{step.name} {took:.0f}")
-    say("\n" + "\n".join(rows))
+    ended = _run_all(steps)
+    failed = [one.name for one in ended if one.verdict.startswith("FAILED")]
+    skipped = [f"{one.name} SKIPPED: {one.skipped}" for one in ended if one.skipped]
+    say("")
+    for one in ended:
+        say(f"{one.name:<14}{one.verdict:<14}{one.seconds:6.1f} s")
+    parts = [f"{one.name} {one.seconds:.0f}" for one in ended]
     seconds = f"{time.monotonic() - started:.0f} s: {', '.join(parts)}"
     for reason in skipped:
         say(f"tallyweir test: {reason}")
@@ -171,7 +161,7 @@ def choose_steps(
     steps = [
         Step(name="ruff check", command=("ruff", "check", ".")),
         Step(name="ruff format", command=("ruff", "format", "--check", ".")),
-        Step(name="mypy", command=("mypy", *typed)),
+        Step(name="mypy", command=("mypy", *typed), runs_beside=True),
         Step(name="lint-imports", command=("lint-imports",)),
     ]
     fast = ("pytest", *_PACKAGES, *_ON_ALL_CORES, *_FAST)
@@ -180,8 +170,11 @@ def choose_steps(
         return steps
     # Most of these tests simulate thousands of histories of the protocol.
     chosen = _SLOW if long else _SLOW_NOT_LONG
-    slow = ("pytest", *_PACKAGES, *_FILES_IN_TWO_LANES, *chosen)
-    steps.append(Step(name="simulation", command=slow, runs_spark=True))
+    slow = ("pytest", *_PACKAGES, *_PATIENTLY, *chosen)
+    # The lanes of the integration tests leave a third of two cores.
+    steps.append(
+        Step(name="simulation", command=slow, runs_beside=True, runs_spark=True)
+    )
     if _INTEGRATION in there:
         everywhere = (_INTEGRATION, f"--ignore={_CONTAINERS}", f"--ignore={_PAGES}")
         steps.append(
@@ -222,27 +215,107 @@ def container_step(pytest_arguments: tuple[str, ...], *, long: bool) -> Step:
     return Step(name="containers", command=command, needs_images=True)
 
 
-def _run(step: Step) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """What became of a step."""
+
+    name: str
+    verdict: str
+    seconds: float
+    skipped: str = ""
+
+
+class _Beside:
+    """A step that runs beside others and writes into a file meanwhile."""
+
+    def __init__(self, step: Step, stack: ExitStack) -> None:
+        self._step = step
+        self._started = time.monotonic()
+        self._seconds = 0.0
+        output = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the stack
+        self._output = stack.enter_context(output)
+        environment = stack.enter_context(_environment(step))
+        process = subprocess.Popen(
+            ["/usr/bin/env", "nice", *_command(step)],
+            cwd=_root(),
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        self._process = stack.enter_context(process)
+        self._waiter = threading.Thread(target=self._wait)
+        self._waiter.start()
+        stack.callback(self._process.kill)
+
+    def end(self) -> _Ended:
+        """Wait until it has ended, and show what it wrote."""
+        self._waiter.join()
+        note(f"\n── {self._step.name}")
+        self._output.seek(0)
+        note(self._output.read())
+        verdict = _verdict(self._process.returncode)
+        return _Ended(name=self._step.name, verdict=verdict, seconds=self._seconds)
+
+    def _wait(self) -> None:
+        self._process.wait()
+        self._seconds = time.monotonic() - self._started
+
+
+def _run_all(steps: Sequence[Step]) -> list[_Ended]:
+    """Run the steps; return them in the order in which they were reported."""
+    with ExitStack() as stack:
+        beside = []
+        ended = []
+        for step in steps:
+            if step.runs_beside:
+                beside.append(_Beside(step, stack))
+            else:
+                ended.append(_run(step))
+        return ended + [one.end() for one in beside]
+
+
+def _run(step: Step) -> _Ended:
+    note(f"\n── {step.name}")
+    before = time.monotonic()
+    skipped = ""
+    try:
+        with _environment(step) as environment:
+            command = _command(step)
+            # If pytest finds no test, that is a failure too: a path may be misspelt.
+            ran = subprocess.run(command, cwd=_root(), env=environment, check=False)
+        verdict = _verdict(ran.returncode)
+    except StepSkippedError as why:
+        verdict, skipped = "SKIPPED", str(why)
+    return _Ended(
+        name=step.name,
+        verdict=verdict,
+        seconds=time.monotonic() - before,
+        skipped=skipped,
+    )
+
+
+def _verdict(code: int) -> str:
+    return "ok" if code == 0 else f"FAILED ({code})"
+
+
+def _command(step: Step) -> list[str]:
     program = Path(sys.executable).parent / step.command[0]
-    command = [str(program), *step.command[1:]]
-    if step.needs_images:
-        with _images():
-            return _exit_code(command, os.environ)
+    return [str(program), *step.command[1:]]
+
+
+@contextmanager
+def _environment(step: Step) -> Iterator[Mapping[str, str]]:
+    """Provide what a step needs, and the environment in which it finds it."""
     if step.needs_chromium:
         from tallyweir.services.dev.debian_packages import why_no_chromium
 
         reason = why_no_chromium()
         if reason is not None:
             raise StepSkippedError(reason)
-    if not step.runs_spark:
-        return _exit_code(command, os.environ)
-    with temporary_state() as environment:
-        return _exit_code(command, environment)
-
-
-def _exit_code(command: list[str], environment: Mapping[str, str]) -> int:
-    # If pytest finds no test, that is a failure too: a path may be misspelt.
-    return subprocess.run(command, cwd=_root(), env=environment, check=False).returncode
+    with ExitStack() as stack:
+        if step.needs_images:
+            stack.enter_context(_images())
+        yield stack.enter_context(temporary_state()) if step.runs_spark else os.environ
 
 
 @contextmanager

@@ -32,6 +32,7 @@ def test_the_whole_suite_lints_before_it_starts_servers() -> None:
     assert [step.name for step in steps[5:]] == ["simulation", "integration", "pages"]
     assert all(step.runs_spark for step in steps[5:])
     assert [step.name for step in steps if step.needs_chromium] == ["pages"]
+    assert [step.name for step in steps if step.runs_beside] == ["mypy", "simulation"]
 
 
 def test_long_tests_run_only_when_asked_for() -> None:
@@ -79,8 +80,8 @@ def test_what_unit_leaves_out_has_a_step_of_its_own() -> None:
     _, _, _, _, unit, simulation, *_ = choose_steps((), unit=False, long=False)
 
     assert unit == choose_steps((), unit=True, long=False)[-1]
-    in_lanes = ("-n", "2", "--dist", "loadfile")
-    assert {*simulation.command[:-1]} - {*in_lanes} <= {*unit.command[:-1]}
+    patiently = ("--timeout", "900")
+    assert {*simulation.command[:-1]} - {*patiently} <= {*unit.command[:-1]}
     assert "not slow and not spark and not long" == unit.command[-1]
     assert "(slow or spark) and not long" == simulation.command[-1]
 
