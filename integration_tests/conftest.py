@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 
 from integration_tests.harness.fresh_databases import fresh_database
+from integration_tests.harness.kept_spark import KEPT_SPARK
 from integration_tests.harness.lane_servers import lane_servers
 from integration_tests.harness.postgres_driver import execute
 from integration_tests.harness.sharded_numbers import (
@@ -36,6 +37,21 @@ SET fingerprint_key = substring(sha256(uuid_send(gen_random_uuid())) FOR 16),
 """
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that may take longest, so that lanes end together."""
+    items.sort(key=_patience, reverse=True)
+
+
+def _patience(item: pytest.Item) -> float:
+    # Tests of the containers need their order.
+    module = item.getparent(pytest.Module)
+    if module is None or "containers" in module.path.parts:
+        return 0.0
+    mark = module.get_closest_marker("timeout")
+    return 0.0 if mark is None else float(mark.args[0])
+
+
 @pytest.fixture(autouse=True)
 def own_log() -> Iterator[None]:
     """A log that a test has set up ends with it: pytest closes what it writes to."""
@@ -53,6 +69,7 @@ def lane(worker_id: str) -> Iterator[Endpoints]:
         patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
         with lane_servers(worker_id) as endpoints:
             yield endpoints
+            KEPT_SPARK.end()
 
 
 @pytest.fixture(scope="session")

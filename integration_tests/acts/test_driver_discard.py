@@ -18,10 +18,10 @@ _SECOND = forked_file()
 
 @pytest.mark.long
 def test_a_driver_of_a_discarded_fork_ends_and_its_file_writes_nowhere(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """A supervisor that starts it again would fill the tables that readers know."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(FIRST)
     world.topic.send(numbered(world, 0, 100))
     world.run_to_the_end()

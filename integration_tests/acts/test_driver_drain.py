@@ -72,9 +72,9 @@ def _state(world: DriverWorld) -> PipelineState:
 
 
 @pytest.fixture
-def world(tmp_path: Path, kafka_bootstrap: str, empty_dsn: str) -> DriverWorld:
+def world(tmp_path: Path, kafka_bootstrap: str, home_dsn: str) -> DriverWorld:
     """Nine readings, ten minutes apart, and no driver yet."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.write_pipeline(_WINDOWS)
     world.topic.send([_at(world, f"a{n}", n * 10) for n in range(9)])
     return world
@@ -152,11 +152,11 @@ _DEATHS = [
 def test_drivers_that_die_while_they_drain_leave_the_rest_to_the_next(
     tmp_path: Path,
     kafka_bootstrap: str,
-    empty_dsn: str,
+    home_dsn: str,
     deaths: Sequence[tuple[str, int]],
 ) -> None:
     """Asked for while none is there, the timer fires once, and nothing is read."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     write_python_pipeline(world, KEYED_PIPELINE)
     world.topic.send(numbered(world, 0, 60))
     world.run_to_the_end()

@@ -38,13 +38,13 @@ _PERSON = "erased-person"
 
 @pytest.mark.long
 def test_what_a_producer_sends_again_leaves_nothing(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Not as a result, a duplicate, a conflict, a dead letter or a filtered event.
 
     The driver works all the time: the erasure fences it, and it goes on by itself.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     contract = world.contract
 
@@ -61,9 +61,9 @@ def test_what_a_producer_sends_again_leaves_nothing(
     )
     with world.driver(batch=40) as driver:
         world.await_read(len(everything))
-        assert "public.readings" in places_of(empty_dsn, _PERSON)
+        assert "public.readings" in places_of(home_dsn, _PERSON)
         _erase(world)
-        assert not places_of(empty_dsn, _PERSON)
+        assert not places_of(home_dsn, _PERSON)
         again = [
             *numbered(world, 60, 40),
             person(amount=95),
@@ -79,7 +79,7 @@ def test_what_a_producer_sends_again_leaves_nothing(
         driver.send(signal.SIGTERM)
         assert driver.wait() == 0, driver.text
     assert _PERSON not in driver.text
-    assert not places_of(empty_dsn, _PERSON)
+    assert not places_of(home_dsn, _PERSON)
     world.assert_verified()
     assert world.value("SELECT count(*) FROM readings") == 100
     erased = (
@@ -93,10 +93,10 @@ def test_what_a_producer_sends_again_leaves_nothing(
 
 
 def test_offsets_that_are_read_again_bring_nothing_back(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """By their positions, where no ID is known; the home is as a restore left it."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     records = [
         *numbered(world, 0, 10, partitions=[0]),
         Sent(value=_PERSON.encode(), fate="BAD_MAGIC"),
@@ -109,7 +109,7 @@ def test_offsets_that_are_read_again_bring_nothing_back(
         "UPDATE tallyweir.dead_letter SET event_id = 'letter'",
     )
     _erase(world, _PERSON, "letter")
-    assert not places_of(empty_dsn, _PERSON)
+    assert not places_of(home_dsn, _PERSON)
     with psycopg.connect(world.home_dsn) as home:
         tombs = steering.read_tombs(home, "readings")
     _forget_all(world)
@@ -121,7 +121,7 @@ def test_offsets_that_are_read_again_bring_nothing_back(
         steering.erase(home, request, _fingerprints)
     world.run_to_the_end()
     assert world.value("SELECT count(*) FROM readings") == 10
-    assert not places_of(empty_dsn, _PERSON)
+    assert not places_of(home_dsn, _PERSON)
     with psycopg.connect(world.home_dsn) as home:
         assert verify(home, "readings").is_verified
 

@@ -22,12 +22,12 @@ _STRICT = f"{PIPELINE}    validate: {{{{TOO_MUCH: 'amount < 1000'}}}}\n"
 def test_dead_letters_become_results_when_they_are_read_again(
     tmp_path: Path,
     kafka_bootstrap: str,
-    empty_dsn: str,
+    home_dsn: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The rule was wrong; what was committed by then stays, and counts once."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
-    monkeypatch.setenv("TALLYWEIR_HOME_DSN", empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
+    monkeypatch.setenv("TALLYWEIR_HOME_DSN", home_dsn)
     monkeypatch.setenv("TALLYWEIR_KAFKA_BOOTSTRAP", kafka_bootstrap)
     world.write_pipeline(_STRICT)
     world.topic.send(

@@ -16,10 +16,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_driver_at_work_waits_out_a_pause_and_counts_exactly(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """What it had staged is dropped; nothing moves until the pause has ended."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     everything = world.topic.send(numbered(world, 0, 300))
     with world.driver(batch=100, fault="after:rows_staged:2:SIGSTOP") as driver:
         driver.wait_until_stopped()
@@ -45,10 +45,10 @@ _LIMITED = f"{PIPELINE}    dead_letter_limit: {{{{share: 0.2, records: 100}}}}\n
 
 
 def test_a_pipeline_with_too_many_dead_letters_pauses_itself(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """It tells why, keeps what it read, leaves the rest in Kafka, and can go on."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_LIMITED)
     broken = _BROKEN * 100
     everything = world.topic.send([*numbered(world, 0, 100), *broken])
@@ -68,10 +68,10 @@ def test_a_pipeline_with_too_many_dead_letters_pauses_itself(
 
 
 def test_a_driver_that_runs_once_ends_where_its_pipeline_is_paused(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Who waits for it to end must not wait for a person."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_LIMITED)
     world.topic.send(_BROKEN * 200)
     with world.driver(batch=100, once=True) as driver:

@@ -24,13 +24,13 @@ class _KilledError(Exception):
 
 @pytest.mark.long
 def test_what_was_unreadable_counts_once_after_its_contract_came(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Also when the one who sent it died before he noted it, and somebody repeats it.
 
     Nothing is told to the driver: it reads the copies like anything else.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     fields = READING["fields"]
     assert isinstance(fields, list)
     newer = {"name": "note", "type": ["null", "string"], "default": None}

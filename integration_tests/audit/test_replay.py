@@ -104,10 +104,10 @@ def _assert_verified(found: Replayed) -> None:
 
 
 def test_every_row_is_computed_again_and_each_change_by_hand_is_found(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """With windows, sessions, a join, an outbox, and drivers that were killed."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     world.topic.send(_readings(world))
     for point in (FaultPoint.VOTED, FaultPoint.DECISION_COMMITTED):
@@ -209,10 +209,10 @@ def _act(world: DriverWorld, *arguments: str) -> None:
 
 @pytest.mark.long
 def test_acts_and_retention_are_followed(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """A restore, offsets that were read again, an erasure; then records are gone."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_WINDOWED)
     world.topic.send(_numbered(world, 0, 40))
     world.run_to_the_end(batch=20)
@@ -268,10 +268,10 @@ def test_acts_and_retention_are_followed(
 
 @pytest.mark.long
 def test_functions_and_timers_are_computed_again(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Timers of both clocks, ticks, and state that was changed by hand."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     write_python_pipeline(world, KEYED_PIPELINE)
     world.topic.send(_numbered(world, 0, 200))
     with world.driver(batch=40, fault="after:keys_voted:3:SIGKILL") as driver:
@@ -296,10 +296,10 @@ def test_functions_and_timers_are_computed_again(
 
 @pytest.mark.long
 def test_runs_over_ranges_are_computed_again(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """One that appends and one that corrects, between batches of the stream."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(
         PIPELINE + "      - append: {{table: high, where: amount > 20}}\n"
     )
@@ -338,24 +338,24 @@ def _request(kind: str) -> steering.ActRequest:
 
 @pytest.mark.long
 def test_a_fork_is_computed_again_and_so_is_what_it_came_from(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """When the two have changed places: all batches of the first, the fork's own.
 
     What the fork was made with ran as another version than its file, which is said.
     """
-    first = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    first = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     first.write_pipeline(FIRST)
     first.topic.send(numbered(first, 0, 40))
     first.run_to_the_end(batch=20)
-    with psycopg.connect(empty_dsn) as home:
+    with psycopg.connect(home_dsn) as home:
         steering.fork(home, _request("fork"), "readings-2")
     fork = copy.copy(first)
     fork.pipeline_file, fork.state = tmp_path / "fork.yaml", tmp_path / "fork-state"
     fork.write_pipeline(forked_file("    filter: amount < 50"))
     first.topic.send(numbered(first, 40, 40))
     fork.run_to_the_end(batch=20)
-    with psycopg.connect(empty_dsn) as home:
+    with psycopg.connect(home_dsn) as home:
         steering.switch(home, _request("switch"), "readings-2")
     first.run_to_the_end(batch=20)
     first.execute(
@@ -378,10 +378,10 @@ def test_a_fork_is_computed_again_and_so_is_what_it_came_from(
 
 
 def test_rows_that_tasks_have_written_are_computed_again(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """What a killed driver leaves twice is one row; what the table refuses is none."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(
         PIPELINE.replace("outputs:", "guarantee: at_least_once\n    outputs:")
     )
@@ -439,13 +439,13 @@ _DRAINED = (
 
 @pytest.mark.long
 def test_drains_refused_rows_and_lookups_are_followed(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """One drain that keeps the windows, one that closes them; then it goes on.
 
     Of two rows that exclude each other the ledger says which was refused.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_DRAINED)
     skip = "IF NEW.sensor = 'skip' THEN RETURN NULL; END IF; RETURN NEW;"
     world.execute(
@@ -508,10 +508,10 @@ def _minutes_later(
 
 @pytest.mark.long
 def test_a_replay_beside_a_driver_sees_one_moment_and_leaves_nothing(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Batches that are committed meanwhile are no difference; then after Ctrl-C."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_WINDOWED)
     world.topic.send(_numbered(world, 0, 60))
     with world.driver(batch=10) as driver:
@@ -555,16 +555,16 @@ def _await_scratch_batch(world: DriverWorld) -> None:
 
 @pytest.mark.long
 def test_a_driver_that_forgets_to_merge_windows_is_found(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """``verify`` counts events; what windows make of them, only a replay computes."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_WINDOWED)
     world.topic.send(_numbered(world, 0, 120))
     with WatchedDriver(
         world.pipeline_file,
         kafka_bootstrap=kafka_bootstrap,
-        home_dsn=empty_dsn,
+        home_dsn=home_dsn,
         state_directory=world.state,
         once=True,
         environment={"TALLYWEIR_BATCH_OFFSETS_MAX": "40"},

@@ -43,10 +43,10 @@ def _repeats(world: DriverWorld, numbers: range) -> list[Sent]:
 
 @pytest.mark.long
 def test_sigterm_drains_and_the_next_driver_goes_on_behind_it(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """SIGTERM ends the batch at hand whole: exit code 0 and one line about it."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     everything = world.topic.send(_with_repeats(world, 0, 3_000))
     with world.driver(batch=100) as driver:
         driver.wait_for("batch published")
@@ -75,10 +75,10 @@ _POINTS_OF_ONE_DATABASE = [
 
 
 def test_a_driver_killed_at_every_point_of_the_protocol_is_as_if_it_never_was(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Each restart goes on from Postgres alone; nothing is lost or doubled."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     everything = world.topic.send(_with_repeats(world, 0, 1_500))
     published = 0
     for point in _POINTS_OF_ONE_DATABASE:
@@ -98,10 +98,10 @@ def test_a_driver_killed_at_every_point_of_the_protocol_is_as_if_it_never_was(
     ["batch planned", pytest.param("batch published", marks=pytest.mark.long)],
 )
 def test_a_driver_whose_jvm_is_killed_says_so_and_the_next_one_goes_on(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, moment: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str, moment: str
 ) -> None:
     """In mid-batch or idle, it ends with an error that a person understands."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     everything = world.topic.send(numbered(world, 0, 20))
     with world.driver() as driver:
         driver.wait_for(moment)
@@ -116,14 +116,14 @@ def test_a_driver_whose_jvm_is_killed_says_so_and_the_next_one_goes_on(
 
 @pytest.mark.long
 def test_kill_9_at_random_moments_loses_and_doubles_nothing(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Moments between the points of the protocol do no harm either.
 
     Not reproducible to the instruction; the seed only repeats the delays.
     """
     chance = random.Random(_SEED)
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     everything = world.topic.send(_with_repeats(world, 0, 3_000))
     for _ in range(3):
         with world.driver(batch=200) as driver:
@@ -138,10 +138,10 @@ def test_kill_9_at_random_moments_loses_and_doubles_nothing(
 
 @pytest.mark.long
 def test_local_state_can_be_deleted_while_the_driver_runs(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Checkpoints and caches are made again from Postgres."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     everything = world.topic.send(_with_repeats(world, 0, 1_500))
     with world.driver(batch=100) as driver:
         driver.wait_for("batch published")

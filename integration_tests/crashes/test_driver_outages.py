@@ -51,10 +51,10 @@ def test_the_driver_outlives_postgres(tmp_path: Path, kafka_bootstrap: str) -> N
 
 @pytest.mark.long
 def test_an_idle_driver_tells_that_kafka_is_away_and_reads_on_when_it_is_back(
-    tmp_path: Path, mortal_kafka: EmbeddedKafka, empty_dsn: str
+    tmp_path: Path, mortal_kafka: EmbeddedKafka, home_dsn: str
 ) -> None:
     """Nothing else would show it: an idle query and one without a broker look alike."""
-    world = DriverWorld(tmp_path, mortal_kafka.bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, mortal_kafka.bootstrap, home_dsn)
     everything = world.topic.send(numbered(world, 0, 200))
     with world.driver() as driver:
         world.await_read(200)
@@ -67,10 +67,10 @@ def test_an_idle_driver_tells_that_kafka_is_away_and_reads_on_when_it_is_back(
 
 @pytest.mark.long
 def test_a_batch_whose_tasks_find_no_broker_waits_for_it(
-    tmp_path: Path, mortal_kafka: EmbeddedKafka, empty_dsn: str
+    tmp_path: Path, mortal_kafka: EmbeddedKafka, home_dsn: str
 ) -> None:
     """The outage is told meanwhile; nothing is dropped and no epoch is claimed."""
-    world = DriverWorld(tmp_path, mortal_kafka.bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, mortal_kafka.bootstrap, home_dsn)
     everything = world.topic.send(numbered(world, 0, 1_000))
     with world.driver(batch=100, fault="after:planned:1:SIGSTOP") as driver:
         driver.wait_until_stopped()
@@ -82,13 +82,13 @@ def test_a_batch_whose_tasks_find_no_broker_waits_for_it(
 
 @pytest.mark.long
 def test_a_batch_that_cannot_compare_the_topic_any_more_is_dropped_whole(
-    tmp_path: Path, mortal_kafka: EmbeddedKafka, empty_dsn: str
+    tmp_path: Path, mortal_kafka: EmbeddedKafka, home_dsn: str
 ) -> None:
     """The first batch has fetched the second's events, so no task needs the broker.
 
     The tries that follow claim no epoch before the broker answers.
     """
-    world = DriverWorld(tmp_path, mortal_kafka.bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, mortal_kafka.bootstrap, home_dsn)
     everything = world.topic.send(numbered(world, 0, 1_000))
     with world.driver(batch=100, fault="after:planned:2:SIGSTOP") as driver:
         driver.wait_until_stopped()

@@ -44,14 +44,14 @@ _OWN_TABLE = """
 
 @pytest.mark.long
 def test_rows_that_the_users_table_refuses_become_dead_letters(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """A check, a narrow type and a deferred key each cost their own rows only.
 
     The windows leave out what the table refused, and the repeat of a refused event is
     refused with it.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     world.execute(_OWN_TABLE)
     refused = "REJECTED_BY_POSTGRES"
@@ -111,10 +111,10 @@ def test_rows_that_the_users_table_refuses_become_dead_letters(
 
 @pytest.mark.long
 def test_only_the_refused_one_of_two_equal_payloads_dies(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Events with IDs of their own stay apart, although their payloads are equal."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(
         _PIPELINE.replace("event_id: event_id", "event_id: header:event-id")
     )

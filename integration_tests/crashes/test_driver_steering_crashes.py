@@ -64,15 +64,15 @@ def _readings(world: DriverWorld, first: int, count: int) -> list[Sent]:
 
 @pytest.mark.parametrize("command", ["restore", "offsets"])
 def test_a_driver_killed_while_a_command_waits_for_it_leaves_nothing_of_its_batch(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, command: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str, command: str
 ) -> None:
     """It is killed inside of its publish, and once more in its first batch after."""
     share_fetched(tmp_path)
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.write_pipeline(_FIRST)
     variables = {
         KAFKA_VARIABLE: kafka_bootstrap,
-        HOME_DSN_VARIABLE: empty_dsn,
+        HOME_DSN_VARIABLE: home_dsn,
         STATE_DIRECTORY_VARIABLE: str(tmp_path),
     }
     reason = ("--reason", "a test")

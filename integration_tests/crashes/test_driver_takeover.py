@@ -15,10 +15,10 @@ _FENCED = 76
 
 
 def test_a_newer_driver_fences_the_older_one(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """The older driver stops by itself and says why; nothing is doubled."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     everything = world.topic.send(numbered(world, 0, 3_000))
     with world.driver(batch=100) as older:
         older.wait_for("batch published")
@@ -39,10 +39,10 @@ def test_a_newer_driver_fences_the_older_one(
 
 @pytest.mark.long
 def test_a_driver_that_slept_through_its_succession_is_fenced_when_it_wakes(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """A pause in mid-batch, however long, doubles nothing."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     everything = world.topic.send(numbered(world, 0, 2_000))
     with world.driver(batch=100) as older:
         older.wait_for("batch published")

@@ -106,10 +106,10 @@ def _check(world: DriverWorld) -> None:
 
 @pytest.mark.long
 def test_state_and_timers_survive_a_kill_at_every_point(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Each restart goes on from what the last decided batch left, and nothing else."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     write_python_pipeline(world, KEYED_PIPELINE)
     world.topic.send(_readings(world))
     for point in POINTS:
@@ -139,10 +139,10 @@ def test_state_and_timers_survive_a_kill_at_every_point(
     ],
 )
 def test_a_tick_killed_at_any_point_counts_once(
-    point: FaultPoint, tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    point: FaultPoint, tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """What was due is due for the next driver, or has had its effect."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     write_python_pipeline(world, KEYED_PIPELINE)
     world.topic.send(_readings(world))
     # One batch has everything, so the second time is the tick's.

@@ -26,14 +26,14 @@ _WAITING = (
 
 
 def test_a_batch_outlives_the_loss_of_its_shuffled_rows(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """As when a worker goes: Spark reads the source again, and counts it twice.
 
     Both tasks wait in mid-stage while the files go; one of them then runs again, and
     finds nothing to fetch.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.pipeline_file = tmp_path / "readings.py"
     # A transform may do anything with its rows, so they are shuffled after it.
     body = 'return events.withColumn("twice", F.col("amount") * 2)'
@@ -45,7 +45,7 @@ def test_a_batch_outlives_the_loss_of_its_shuffled_rows(
     }
     with world.driver(environment=environment) as driver:
         driver.wait_for("driver started")
-        with psycopg.connect(empty_dsn) as connection:
+        with psycopg.connect(home_dsn) as connection:
             connection.execute(
                 sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(
                     staging_table(1, Epoch(1), "output_0", sequence=1)

@@ -54,13 +54,13 @@ def _checks(world: DriverWorld) -> tuple[audit.Receipt, dict[str, audit.Check]]:
 
 @pytest.mark.long
 def test_a_driver_killed_at_every_point_loses_nothing_and_repeats_what_it_wrote(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Whatever was staged and not published is written again by the next driver.
 
     Also what a producer sends twice is there twice; the ledger counts every event once.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     everything = world.topic.send([*numbered(world, 0, 1_200), *numbered(world, 0, 10)])
     before: Counter[tuple[int, int]] = Counter()
@@ -71,7 +71,7 @@ def test_a_driver_killed_at_every_point_loses_nothing_and_repeats_what_it_wrote(
         assert before < (before := _positions(world)), point
         receipt, _ = _checks(world)
         assert receipt.is_verified, (point, receipt.failed)
-    driver = world.run_to_the_end()
+    last = world.run_to_the_end()
 
     found = _positions(world)
     assert set(everything) == set(found)
@@ -83,7 +83,7 @@ def test_a_driver_killed_at_every_point_loses_nothing_and_repeats_what_it_wrote(
     assert receipt.is_verified, receipt.failed
     assert repeated == checks["repeated_rows"].checked
     assert {"at_least_once"} == {batch["guarantee"] for batch in world.ledger()}
-    assert '"guarantee": "at_least_once"' in driver.text
+    assert '"guarantee": "at_least_once"' in last.text
 
     with psycopg.connect(world.home_dsn) as connection:
         status = audit.read_status(connection, "readings")
@@ -99,10 +99,10 @@ def test_a_driver_killed_at_every_point_loses_nothing_and_repeats_what_it_wrote(
 
 
 def test_rows_that_a_table_refuses_become_dead_letters_of_all_outputs(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """The task finds them by itself and leaves nothing of them, or twice of others."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_TWO_OUTPUTS)
     world.execute(
         "CREATE TABLE amounts (amount integer CHECK (amount <> 13), kafka_topic text, "

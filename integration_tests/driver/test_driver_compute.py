@@ -57,10 +57,10 @@ def _order(number: int, **changed: object) -> Sent:
 
 
 def test_computed_columns_are_used_as_fields_are_and_fail_by_themselves(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """A replay computes them anew; what derives from a redacted field is hidden."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_example())
     world.execute(
         "CREATE TABLE markets (code text PRIMARY KEY, region text)",
@@ -206,10 +206,10 @@ with open_slice(sys.argv[1]).stages() as stages:
 
 
 def test_functions_joins_transforms_runs_and_notebooks_see_computed_columns(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """An event without one reaches none of them."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.pipeline_file = tmp_path / "readings.py"
     world.write_pipeline(_PYTHON)
     amounts = {"a": (7, 2), "b": (50, 1), "c": (9, 0)}
@@ -239,7 +239,7 @@ def test_functions_joins_transforms_runs_and_notebooks_see_computed_columns(
     )
     world.assert_verified()
 
-    endpoints = Endpoints(kafka_bootstrap=kafka_bootstrap, home_dsn=empty_dsn)
+    endpoints = Endpoints(kafka_bootstrap=kafka_bootstrap, home_dsn=home_dsn)
     environment = notebook_environment(endpoints)
     capture = ["-m", "tallyweir.spark_jobs.notebook", str(world.pipeline_file)]
     _run([*capture, "--records=100", f"--output={tmp_path / 'slice'}"], environment)

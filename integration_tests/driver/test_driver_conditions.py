@@ -33,10 +33,10 @@ _BRANCHES = (
 
 
 def test_an_event_goes_to_the_outputs_that_want_it(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """One is enough to commit it; none filters it, and null is not true."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_BRANCHES)
     contract = world.contract
     records = [
@@ -111,10 +111,10 @@ _FILTERED = (
 
 @pytest.mark.long
 def test_the_order_of_copies_does_not_matter_to_a_filter(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """A filtered event claims no ID, so the copy that passes counts either way."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.write_pipeline(_FILTERED)
     contract = world.contract
     everything = world.topic.send(
@@ -134,10 +134,10 @@ def test_the_order_of_copies_does_not_matter_to_a_filter(
 
 @pytest.mark.long
 def test_an_event_is_late_when_every_output_that_wants_it_says_so(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """The append output, which is never too late, does not want it."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.write_pipeline(
         SOURCE
         + """

@@ -33,10 +33,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.mark.long
 def test_versions_of_a_contract_share_a_topic(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Each pipeline reads both versions as its own; one of them without dedup."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     unit = {"name": "unit", "type": "string", "default": "mm"}
     fields = [*READING["fields"], unit]  # type: ignore[misc]
     newer = write_contract(tmp_path / "reading.v2.avsc", {**READING, "fields": fields})
@@ -72,10 +72,10 @@ def test_versions_of_a_contract_share_a_topic(
 
 
 def test_cloud_events_are_told_apart_by_source_and_id(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """The pair is the ID; without conflicts any other payload is a repeat."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     by_header = PIPELINE.replace("event_id: event_id", "event_id: header:ce_id")
     world.write_pipeline(f"{by_header}    deduplicate: {{{{conflicts: false}}}}\n")
 
@@ -117,7 +117,7 @@ def test_cloud_events_are_told_apart_by_source_and_id(
     )
     world.run_to_the_end()
     world.assert_fates(everything)
-    with psycopg.connect(empty_dsn) as home:
+    with psycopg.connect(home_dsn) as home:
 
         def remembered(event_id: str, source: str | None) -> int:
             found = explain(
@@ -205,10 +205,10 @@ _EVERYTHING_PIPELINE = """
 
 
 def test_every_type_of_avro_arrives_as_what_it_is(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Values come back as they were sent, nested ones as JSON; IDs may be numbers."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     contract = write_contract(tmp_path / "everything.v1.avsc", _EVERYTHING)
     world.write_pipeline(_EVERYTHING_PIPELINE)
     local = NOON.replace(tzinfo=None) + dt.timedelta(microseconds=7)
@@ -379,10 +379,10 @@ _BEYOND_RECORD: dict[str, object] = {
 
 
 def test_types_that_spark_does_not_hold_arrive_exactly(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Times, durations, wide decimals, unions: each in its own type of Postgres."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     contract = write_contract(tmp_path / "beyond_spark.v1.avsc", _BEYOND_SPARK)
     world.write_pipeline(_BEYOND_SPARK_PIPELINE)
     record, at = _BEYOND_RECORD, _BEYOND_AT
@@ -436,10 +436,10 @@ def test_types_that_spark_does_not_hold_arrive_exactly(
 
 @pytest.mark.parametrize("framing", [Framing.SINGLE_OBJECT, Framing.RAW])
 def test_other_framings_are_read_as_the_pipeline_says(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, framing: Framing
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str, framing: Framing
 ) -> None:
     """By Spark for a rule, by tasks for the rows; other framings are dead letters."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     framed = f"schema: reading.v1.avsc\n      framing: {framing}"
     rule = "    validate: {{NEGATIVE: amount >= 0}}\n    outputs:"
     world.write_pipeline(

@@ -67,10 +67,10 @@ def _without_password(dsn: str, passfile: Path) -> str:
 
 
 def test_every_row_is_in_one_database_and_every_key_too(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, databases: dict[str, str]
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str, databases: dict[str, str]
 ) -> None:
     """One database comes from the file, one from the environment, over batches."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     declared = _without_password(databases["archive"], tmp_path / "pgpass")
     world.write_pipeline(_PIPELINE.replace("DECLARED", json.dumps(declared)))
     world.topic.send(
@@ -93,7 +93,7 @@ def test_every_row_is_in_one_database_and_every_key_too(
     )
 
     def fetch(place: str, query: str) -> list[tuple[object, ...]]:
-        dsn = {**databases, "home": empty_dsn}[place]
+        dsn = {**databases, "home": home_dsn}[place]
         with psycopg.connect(dsn) as connection:
             return connection.execute(query.encode()).fetchall()
 
@@ -122,7 +122,7 @@ def test_every_row_is_in_one_database_and_every_key_too(
         (sensor, 10, sum(range(number, _EVENTS, 12)))
         for number, sensor in enumerate(_SENSORS)
     ) == sorted(row for rows in groups.values() for row in rows)
-    for dsn in (empty_dsn, *databases.values()):
+    for dsn in (home_dsn, *databases.values()):
         with psycopg.connect(dsn) as connection:
             found = connection.execute("SELECT count(*) FROM pg_prepared_xacts")
             assert (0,) == found.fetchone()

@@ -26,10 +26,10 @@ _LITERAL = """
 
 
 def test_wrong_types_are_told_at_once_before_anything_is_claimed(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Text is not compared with numbers, and a number is no condition."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(f"{PIPELINE}{_MISTYPED}")
     with world.driver(once=True) as driver:
         assert driver.wait() == 78, driver.text
@@ -40,10 +40,10 @@ def test_wrong_types_are_told_at_once_before_anything_is_claimed(
 
 
 def test_what_stands_in_a_literal_arrives_as_it_is_written(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Else the driver's environment, where secrets are, would land in a table."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(f"{PIPELINE}{_LITERAL}")
     everything = world.topic.send(numbered(world, 0, 3))
     world.run_to_the_end()

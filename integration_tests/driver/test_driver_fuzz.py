@@ -58,11 +58,11 @@ _BROKEN_TASK = re.compile(r"Lost task|crashed|exited unexpectedly|EOFException| 
 @pytest.mark.parametrize("seed", [_SEED])
 @pytest.mark.parametrize("kind", [FLAT, NESTED], ids=lambda kind: kind.name)
 def test_damaged_payloads_meet_their_fates_and_kill_no_worker(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, kind: EventKind, seed: int
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str, kind: EventKind, seed: int
 ) -> None:
     """Dead are those that the strict decoder refuses, for its reason, and no others."""
     chance = random.Random(seed)
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=_PARTITIONS)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=_PARTITIONS)
     contract = write_contract(tmp_path / "damaged.v1.avsc", kind.schema)
     world.write_pipeline(_PIPELINE)
     now = dt.datetime.now(dt.UTC).replace(microsecond=0)

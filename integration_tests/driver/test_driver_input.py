@@ -123,10 +123,10 @@ def _unusable(contract: Contract) -> list[Sent]:
 
 
 def test_every_record_meets_its_fate_once(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Good, repeated, conflicting, broken and expired records are told apart."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     contract = world.contract
     days_before = NOON - dt.timedelta(days=3)
@@ -188,13 +188,13 @@ def _assert_dead_letters_can_be_replayed(
 
 
 def test_a_batch_of_nothing_but_dead_letters_moves_the_offsets(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """All dead is a batch like any other; markers and aborted events are none.
 
     The topic is empty at the first run: it ends at once and commits nothing.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.run_to_the_end()
     assert [] == world.ledger()
     world.assert_verified()
@@ -231,13 +231,13 @@ def test_a_batch_of_nothing_but_dead_letters_moves_the_offsets(
 
 @pytest.mark.long
 def test_a_time_that_nobody_has_set_is_a_dead_letter(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Of it alone neither a window by a zone's clock nor a watermark can be counted.
 
     The earliest time that counts has both, and the driver goes on behind it.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.write_pipeline(_DAYS_IN_NEW_YORK)
     year_1000 = dt.datetime(1000, 1, 1, tzinfo=dt.UTC)
     year_999 = year_1000 - dt.timedelta(microseconds=1)
@@ -259,10 +259,10 @@ def test_a_time_that_nobody_has_set_is_a_dead_letter(
 
 
 def test_an_event_behind_the_past_bound_is_a_dead_letter(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """By the database's clock; the watermark does not hear of it."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.write_pipeline(
         PIPELINE.replace("event_time:", "past_bound: 30 days\n      event_time:")
     )
@@ -284,10 +284,10 @@ def test_an_event_behind_the_past_bound_is_a_dead_letter(
 
 @pytest.mark.long
 def test_events_far_apart_stop_no_pipeline(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Each would have a bucket of its own; what has none left is a dead letter."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     ((locks,),) = world.fetch(
         "SELECT current_setting('max_locks_per_transaction')::integer * "
         "(current_setting('max_connections')::integer + "

@@ -42,10 +42,10 @@ _PIPELINE = (
 
 @pytest.mark.long
 def test_events_are_enriched_from_the_newest_copy_of_a_table(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """No match and a null key give the default; a changed row is picked up."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     world.execute(
         "CREATE TABLE sites (code text, name text, metres numeric(6, 2))",
@@ -118,10 +118,10 @@ _TEMPORAL = (
 
 
 def test_an_event_gets_the_row_that_was_valid_at_its_time(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, billing_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str, billing_dsn: str
 ) -> None:
     """Beside the latest value, from another database, and never more than one row."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_TEMPORAL)
     with psycopg.connect(billing_dsn) as billing:
         billing.execute(
@@ -199,10 +199,10 @@ _TOPIC = (
 
 @pytest.mark.long
 def test_events_are_enriched_from_the_newest_records_of_a_topic(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """The newest committed record of a key counts, and one without value removes it."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     profiles = WrittenTopic(kafka_bootstrap, f"profiles-{uuid.uuid4().hex[:12]}")
     profiles.create(2)
     world.write_pipeline(_TOPIC.replace("PROFILES", profiles.name))

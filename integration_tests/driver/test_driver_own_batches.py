@@ -29,14 +29,14 @@ _PIPELINE = (
 
 
 def test_the_driver_and_spark_plan_batches_in_turn(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Each goes on where the other has stopped, by whole offsets.
 
     Spark's ranges overlap with what the driver has staged meanwhile, and a batch that
     is too large for the driver is read by tasks, from the middle of such a range.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     everything: dict[tuple[int, int], Sent] = {}
     with world.driver(environment=_FEW) as driver:
@@ -54,14 +54,14 @@ def test_the_driver_and_spark_plan_batches_in_turn(
 
 @pytest.mark.long
 def test_spark_does_not_fall_behind_the_drivers_own_batches(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """It plans so many offsets at a time, and has to plan all that was staged.
 
     Fallen behind, it would plan one range after the other in which nothing is left,
     once there is more to read than the driver reads by itself.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     everything: dict[tuple[int, int], Sent] = {}
     with world.driver(environment=_FEW, batch=_PLANNED) as driver:
@@ -77,10 +77,10 @@ def test_spark_does_not_fall_behind_the_drivers_own_batches(
 
 @pytest.mark.long
 def test_a_partition_that_is_added_does_not_wait_for_the_drivers_own_batches_to_end(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Only Spark looks for partitions, and the driver knows when to ask it."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.write_pipeline(_PIPELINE)
     everything = world.topic.send(numbered(world, 0, 4, partitions=[0]))
     with world.driver(environment=_FEW) as driver:
@@ -98,10 +98,10 @@ def test_a_partition_that_is_added_does_not_wait_for_the_drivers_own_batches_to_
 
 @pytest.mark.long
 def test_aborted_transactions_are_in_no_batch_of_the_drivers_own(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Their offsets and markers are read over."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     everything = world.topic.send(numbered(world, 0, 4))
     with world.driver(environment=_FEW) as driver:
@@ -120,10 +120,10 @@ def test_aborted_transactions_are_in_no_batch_of_the_drivers_own(
 
 
 def test_a_row_that_is_refused_in_a_batch_of_the_drivers_own_is_dead(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """The batch is read again, and so is the one that was staged behind it."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     everything = world.topic.send(numbered(world, 0, 4))
     with world.driver(environment=_FEW) as driver:

@@ -38,10 +38,10 @@ _REFUSING = (
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_each_event_is_stored_with_its_prediction_and_the_models_version(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """As the model answers outside of Spark, in rows, windows and the ledger."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     shutil.copy(train.MODEL, tmp_path)
     text = (_EXAMPLE / "pipeline.yaml").read_text()
     world.pipeline_file.write_text(text.replace("flight-departures", world.topic.name))
@@ -90,10 +90,10 @@ def test_each_event_is_stored_with_its_prediction_and_the_models_version(
 @pytest.mark.timeout(600)
 @pytest.mark.long
 def test_an_event_that_the_model_refuses_is_a_dead_letter(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Alone; those beside it in the batch have their predictions."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_REFUSING)
     write_choosing(tmp_path / "choose.onnx")
     amounts = {"a": 0, "b": 1, "c": 40, "d": -1, "e": -7}

@@ -38,9 +38,9 @@ _FATES = """
 
 
 @pytest.fixture
-def shop(tmp_path: Path, kafka_bootstrap: str, empty_dsn: str) -> Shop:
+def shop(tmp_path: Path, kafka_bootstrap: str, home_dsn: str) -> Shop:
     """A shop without any event."""
-    return Shop(tmp_path, kafka_bootstrap, empty_dsn)
+    return Shop(tmp_path, kafka_bootstrap, home_dsn)
 
 
 @pytest.fixture

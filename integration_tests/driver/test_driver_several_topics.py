@@ -112,9 +112,9 @@ class _World(DriverWorld):
 
 
 @pytest.fixture
-def world(tmp_path: Path, kafka_bootstrap: str, empty_dsn: str) -> _World:
+def world(tmp_path: Path, kafka_bootstrap: str, home_dsn: str) -> _World:
     """A world without any record."""
-    return _World(tmp_path, kafka_bootstrap, empty_dsn)
+    return _World(tmp_path, kafka_bootstrap, home_dsn)
 
 
 @pytest.fixture
@@ -301,7 +301,7 @@ def test_a_topic_is_added_left_out_and_read_again(world: _World) -> None:
     world.read("{topic}-us")
     unread = world.send(world.eu, numbered(world, 40, 20))
     everything |= world.send(world.us, numbered(world, 140, 20))
-    left = world.run_to_the_end().wait_for("topic left out")
+    left = world.run_to_the_end().logged("topic left out")
     assert {f"{world.eu.name}[{part}]": 20 for part in (0, 1)} == left["positions"]
     world.assert_placed(everything)
 

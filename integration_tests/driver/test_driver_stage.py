@@ -40,10 +40,10 @@ _WAITING = (
 
 
 def test_driver_and_tasks_take_turns_on_one_stream(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Each knows the IDs that the other has filed; fates, ledger and proof agree."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     everything: dict[tuple[int, int], Sent] = {}
     turns = [(_IN_DRIVER, True), (_TASKS_ONLY, False), (_IN_DRIVER, True)]
@@ -57,14 +57,14 @@ def test_driver_and_tasks_take_turns_on_one_stream(
 
 
 def test_a_connection_lost_in_the_drivers_own_stage_costs_nothing(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """The driver starts over, as it does when a task has lost one."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     with world.driver(environment=_IN_DRIVER) as driver:
         driver.wait_for("driver started")
-        with psycopg.connect(empty_dsn) as connection:
+        with psycopg.connect(home_dsn) as connection:
             connection.execute(
                 sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(
                     staging_table(1, Epoch(1), "output_0", sequence=1)

@@ -37,14 +37,14 @@ def _assert_stopped(driver: WatchedDriver, code: str) -> None:
     ],
 )
 def test_a_topic_made_anew_under_its_old_name_stops_the_pipeline(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, events: int, partitions: int
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str, events: int, partitions: int
 ) -> None:
     """The new topic's first events are not skipped silently, running or restarted.
 
     Offsets tell only the shorter one; one that is as long as the old never gives a
     running query anything to read.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     everything = world.topic.send(numbered(world, 0, 100))
     with world.driver() as driver:
         world.await_read(100)
@@ -60,10 +60,10 @@ def test_a_topic_made_anew_under_its_old_name_stops_the_pipeline(
 
 @pytest.mark.long
 def test_a_topic_that_is_gone_stops_the_pipeline(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """A running driver does not wait for a topic that somebody deleted."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     everything = world.topic.send(numbered(world, 0, 100))
     with world.driver() as driver:
         world.await_read(100)
@@ -74,14 +74,14 @@ def test_a_topic_that_is_gone_stops_the_pipeline(
 
 @pytest.mark.long
 def test_a_retention_gap_stops_the_pipeline_until_it_is_accepted(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """What Kafka deleted unread is told by number, and is in the ledger once accepted.
 
     It happens under a running driver first, and then goes on while none runs. A
     partition that was added meanwhile is read from its first offset.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     kept = world.topic.send(numbered(world, 0, 100, partitions=[0]))
     with world.driver(fault="after:planned:2:SIGSTOP") as driver:
         world.await_read(100)
@@ -134,14 +134,14 @@ def _accept_gap(world: DriverWorld, *options: str) -> subprocess.CompletedProces
 
 
 def test_partitions_added_under_load_count_from_their_first_event(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Keys move to other partitions, so repeats are found over all of them.
 
     Which copy of an ID counts depends on how Spark cuts its batches; that one does, and
     only one, does not.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     everything = world.topic.send(_repeating(world, 0, range(1)))
     with world.driver(batch=60) as driver:
         driver.wait_for("batch published")
@@ -172,10 +172,10 @@ def _repeating(world: DriverWorld, first: int, partitions: Sequence[int]) -> lis
 
 
 def test_an_open_transaction_holds_its_partition_and_is_told(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """The log shows why nothing comes; after the abort all that waited is read."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     everything = world.topic.send(numbered(world, 0, 100))
     with world.driver() as driver:
         world.await_read(100)

@@ -92,10 +92,10 @@ def _incompressible(size: int) -> str:
 
 @pytest.mark.parametrize("staged_by", _STAGED_BY)
 def test_a_key_that_no_index_takes_is_a_dead_letter(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, staged_by: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str, staged_by: str
 ) -> None:
     """The longest that fits is kept, with the longest names beside it."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     long = _incompressible(256)
     write_python_pipeline(world, _KEYED.replace("{long!r}", repr(long)))
     fits = _incompressible(KEY_BYTES_MAX - _PUNCTUATION)
@@ -159,10 +159,10 @@ _JOIN = (
 
 @pytest.mark.parametrize("staged_by", _STAGED_BY)
 def test_a_nested_value_that_jsonb_refuses_is_a_dead_letter_of_a_join(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, staged_by: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str, staged_by: str
 ) -> None:
     """A backslash before the digits is none, and others are not held to it."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     contract = write_contract(tmp_path / "reading.v1.avsc", _TAGGED)
     world.write_pipeline(_JOIN)
 
@@ -187,10 +187,10 @@ def test_a_nested_value_that_jsonb_refuses_is_a_dead_letter_of_a_join(
 
 
 def test_a_driver_does_not_group_windows_by_a_field_with_parts(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """It says so when it starts, and not with each batch."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     write_contract(tmp_path / "reading.v1.avsc", _TAGGED)
     world.write_pipeline(
         SOURCE

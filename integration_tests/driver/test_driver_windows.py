@@ -80,10 +80,10 @@ def _at(world: DriverWorld, event_id: str, hours: float, **more: object) -> Sent
 
 @pytest.mark.long
 def test_late_events_are_revised_put_aside_or_counted(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """An output takes a late event within its lateness, or does as it says."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.write_pipeline(_PIPELINE)
     # Three batches of four. The watermark is 14:10 after the first of them.
     world.topic.send(
@@ -144,10 +144,10 @@ def test_late_events_are_revised_put_aside_or_counted(
 
 @pytest.mark.long
 def test_sketches_panes_and_extreme_sums_pass_through_spark(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Of nine readings in three batches; the tenth completes their window."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.write_pipeline(_SUMMARIES)
     world.topic.send(
         [

@@ -121,10 +121,10 @@ def _records(count: int, **fields: object) -> Iterator[dict[str, object]]:
 
 
 def test_events_of_a_new_format_are_emitted_judged_and_stored(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Broken payloads are dead letters, which are shown as far as they go."""
-    world = _World(tmp_path, kafka_bootstrap, empty_dsn)
+    world = _World(tmp_path, kafka_bootstrap, home_dsn)
     plan = plan_faults(
         contract=world.contract,
         event_id="event_id",
@@ -161,10 +161,10 @@ def test_events_of_a_new_format_are_emitted_judged_and_stored(
 
 
 def test_rows_of_files_become_events_of_a_new_format(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Its rows are encoded by the contract; those that do not fit are dead letters."""
-    world = _World(tmp_path, kafka_bootstrap, empty_dsn)
+    world = _World(tmp_path, kafka_bootstrap, home_dsn)
     rows = tmp_path / "readings.csv"
     rows.write_text(
         "event_id,at,amount,site\n"

@@ -129,14 +129,14 @@ _SENT = [
 
 
 def test_keys_headers_times_and_topics_are_columns_and_ids(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """What Spark computes of them and what tasks read of them agree."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PARTS)
     world.topic.send(_SENT)
     world.run_to_the_end()
-    with psycopg.connect(empty_dsn) as home:
+    with psycopg.connect(home_dsn) as home:
         rows = home.execute(
             "SELECT number, key_tenant, key_order_id, kafka_key, kafka_timestamp, "
             "header_trace_id, kafka_headers FROM orders ORDER BY number"
@@ -153,7 +153,7 @@ def test_keys_headers_times_and_topics_are_columns_and_ids(
             "FROM by_tenant ORDER BY header_kind"
         ).fetchall()
     assert rows == _ROWS
-    with connect(empty_dsn, application_name="test") as home:
+    with connect(home_dsn, application_name="test") as home:
         found = explain(
             home,
             "readings",
@@ -196,10 +196,10 @@ _KEYED = """
 
 @pytest.mark.parametrize("offsets", ["0", "1000"])
 def test_the_key_is_the_id_whoever_reads_the_records(
-    offsets: str, tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    offsets: str, tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Spark, or the driver itself, which reads small batches without Spark."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_KEYED)
 
     def sent(key: bytes | None, amount: int) -> Sent:
@@ -220,7 +220,7 @@ def test_the_key_is_the_id_whoever_reads_the_records(
     )
     settings = {"TALLYWEIR_SMALL_BATCH_OFFSETS_MAX": offsets}
     world.run_to_the_end(environment=settings)
-    with psycopg.connect(empty_dsn) as home:
+    with psycopg.connect(home_dsn) as home:
         rows = home.execute("SELECT * FROM readings ORDER BY amount").fetchall()
         dead = home.execute(
             "SELECT kafka_offset, reason, event_id FROM tallyweir.dead_letter "

@@ -73,7 +73,7 @@ def test_a_driver_reads_what_only_the_known_may_read(  # noqa: PLR0913, PLR0917
     broker: SecuredKafka,
     keys: Path,
     token_url: str,
-    empty_dsn: str,
+    home_dsn: str,
     by: str,
 ) -> None:
     """Both of its clients get in, from one file; no secret is in its log."""
@@ -85,7 +85,7 @@ def test_a_driver_reads_what_only_the_known_may_read(  # noqa: PLR0913, PLR0917
         text = _BY_CERTIFICATE.format(keys=keys, key="client.key")
         bootstrap = broker.takes_certificates
     config.write_text(text)
-    world = DriverWorld(tmp_path, broker.bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, broker.bootstrap, home_dsn)
     world.topic.send([sent(world.contract, event_id=f"r{n}") for n in range(20)])
     world.topic.bootstrap = bootstrap
     environment = {KAFKA_CONFIG_VARIABLE: str(config)}

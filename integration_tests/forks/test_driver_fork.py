@@ -18,26 +18,26 @@ _SECOND = forked_file("    filter: amount < 50")
 
 @pytest.mark.long
 def test_a_new_version_runs_in_the_shadow_and_takes_the_place(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Its difference is what the diff shows; at the switch nothing is lost or doubled.
 
     The first version's driver works all the time, and ends when it finds itself without
     its tables; started again, it goes on in the shadow.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(FIRST)
     world.topic.send(numbered(world, 0, 100))
     with world.driver(batch=60) as first:
         _await(world, "readings", 100)
-        with psycopg.connect(empty_dsn) as home:
+        with psycopg.connect(home_dsn) as home:
             made = steering.fork(home, _request("fork"), "readings-2")
         assert made.rows["readings__readings_2"] == 100
         world.topic.send(numbered(world, 100, 100))
         _await(world, "readings", 200)
         _run_second(world)
         _assert_told_apart(world)
-        with psycopg.connect(empty_dsn) as home:
+        with psycopg.connect(home_dsn) as home:
             steering.switch(home, _request("switch"), "readings-2")
         assert _count(world, "readings") == 150
         world.topic.send(numbered(world, 200, 50))

@@ -55,13 +55,13 @@ def _hours(world: DriverWorld, first: int, hours: int) -> list[Sent]:
 def test_windows_rows_and_ids_go_back_together_and_heal(
     tmp_path: Path,
     kafka_bootstrap: str,
-    empty_dsn: str,
+    home_dsn: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While a driver works; all is as it was without the restore, and counts once."""
-    monkeypatch.setenv("TALLYWEIR_HOME_DSN", empty_dsn)
+    monkeypatch.setenv("TALLYWEIR_HOME_DSN", home_dsn)
     monkeypatch.setenv("TALLYWEIR_KAFKA_BOOTSTRAP", kafka_bootstrap)
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.write_pipeline(_WINDOWS)
     with world.driver(batch=30) as driver:
         world.topic.send(_hours(world, 0, 4))

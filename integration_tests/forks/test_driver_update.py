@@ -72,16 +72,16 @@ def _undisturbed() -> dict[_Group, tuple[int, int, int]]:
 
 @pytest.mark.long
 def test_an_update_of_running_page_views_keeps_every_count(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Windows that had begun keep what they counted, and know no more than that."""
     share_fetched(tmp_path)
     variables = {
         KAFKA_VARIABLE: kafka_bootstrap,
-        HOME_DSN_VARIABLE: empty_dsn,
+        HOME_DSN_VARIABLE: home_dsn,
         STATE_DIRECTORY_VARIABLE: str(tmp_path),
     }
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     shipped = _SHIPPED.read_text("utf-8")
     former = shipped.replace("topic: page-views", f"topic: {world.topic.name}")
     world.pipeline_file.write_text(former)

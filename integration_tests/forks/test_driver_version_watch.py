@@ -21,16 +21,16 @@ _RULED = f'{PIPELINE}    validate: {{{{NOT_NEGATIVE: "amount < 0"}}}}\n'
 
 
 def test_a_driver_rolls_a_worse_version_back_and_ends(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """The dead letters of its batches stay; nothing is read again or twice."""
     share_fetched(tmp_path)
     variables = {
         KAFKA_VARIABLE: kafka_bootstrap,
-        HOME_DSN_VARIABLE: empty_dsn,
+        HOME_DSN_VARIABLE: home_dsn,
         STATE_DIRECTORY_VARIABLE: str(tmp_path),
     }
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.topic.send(numbered(world, 0, 200))
     world.run_to_the_end(batch=100)
     former = world.pipeline_file.read_text("utf-8")

@@ -17,8 +17,13 @@ from psycopg.rows import dict_row
 
 from integration_tests.harness.faulty_driver import FAULT_VARIABLE
 from integration_tests.harness.kept_copies import with_kept_copies
+from integration_tests.harness.kept_spark import KEPT_SPARK, EndedDriver
 from integration_tests.harness.readings import Sent, sent, write_contract
-from integration_tests.harness.watched_driver import START_TIMEOUT_S, WatchedDriver
+from integration_tests.harness.watched_driver import (
+    START_TIMEOUT_S,
+    WatchedDriver,
+    driver_environment,
+)
 from integration_tests.harness.written_topic import WrittenTopic
 from tallyweir.sinks.postgres.audit import verify
 from tallyweir.sinks.postgres.server.connection import connect
@@ -109,9 +114,7 @@ class DriverWorld:
             state: Its state directory, when not the world's.
             fault: What goes wrong in it; see ``faulty_driver``.
         """
-        settings = {**self._staged_by, **(environment or {})}
-        if batch is not None:
-            settings["TALLYWEIR_BATCH_OFFSETS_MAX"] = str(batch)
+        settings = self._settings(batch, environment)
         if fault is not None:
             settings[FAULT_VARIABLE] = fault
         return WatchedDriver(
@@ -123,6 +126,14 @@ class DriverWorld:
             environment=settings,
             module="tallyweir.spark_jobs" if fault is None else _FAULTY_DRIVER,
         )
+
+    def _settings(
+        self, batch: int | None, environment: Mapping[str, str] | None
+    ) -> dict[str, str]:
+        settings = {**self._staged_by, **(environment or {})}
+        if batch is not None:
+            settings["TALLYWEIR_BATCH_OFFSETS_MAX"] = str(batch)
+        return settings
 
     def batch(
         self,
@@ -141,12 +152,7 @@ class DriverWorld:
             kafka_bootstrap=self.topic.bootstrap,
             home_dsn=self.home_dsn,
             state_directory=self.directory / "batch-state",
-            arguments=[
-                "--run",
-                name,
-                f"--disposition={disposition}",
-                *map(_input_option, inputs),
-            ],
+            arguments=_run_options(name, inputs, disposition),
             environment=settings,
             module="tallyweir.spark_jobs.batch" if fault is None else _FAULTY_DRIVER,
         )
@@ -155,8 +161,11 @@ class DriverWorld:
         self, name: str, *inputs: Path | str, disposition: str = "append"
     ) -> dict[str, Any]:
         """Do a batch run, which must end well; return what it says it did."""
-        with self.batch(name, *inputs, disposition=disposition) as run:
-            assert run.wait() == 0, run.text
+        run = KEPT_SPARK.run(
+            [str(self.pipeline_file), *_run_options(name, inputs, disposition)],
+            self._environment(self.directory / "batch-state", {}),
+        )
+        assert run.code == 0, run.text
         said = [json.loads(line) for line in run.lines if line.startswith("{")]
         (last,) = (line for line in said if line["event"] in _RUN_ENDS)
         return dict(last)
@@ -167,11 +176,34 @@ class DriverWorld:
         batch: int | None = None,
         environment: Mapping[str, str] | None = None,
         code: int = 0,
-    ) -> WatchedDriver:
-        """Run a driver until it has read the topic; it must end with this exit code."""
-        with self.driver(once=True, batch=batch, environment=environment) as driver:
-            assert driver.wait() == code, driver.text
+    ) -> EndedDriver:
+        """Run a driver until it has read the topic; it must end with this exit code.
+
+        It shares its Spark with drivers of other tests.
+        """
+        driver = self.try_to_the_end(batch=batch, environment=environment)
+        assert driver.code == code, driver.text
         return driver
+
+    def try_to_the_end(
+        self,
+        *,
+        batch: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> EndedDriver:
+        """Run a driver likewise, however it ends."""
+        return KEPT_SPARK.run(
+            [str(self.pipeline_file), "--once"],
+            self._environment(self.state, self._settings(batch, environment)),
+        )
+
+    def _environment(self, state: Path, settings: Mapping[str, str]) -> dict[str, str]:
+        return driver_environment(
+            kafka_bootstrap=self.topic.bootstrap,
+            home_dsn=self.home_dsn,
+            state_directory=state,
+            settings=settings,
+        )
 
     def fetch(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Read from the home database."""
@@ -295,6 +327,16 @@ class DriverWorld:
             return connection.execute(
                 "SELECT * FROM tallyweir.batch ORDER BY pipeline, sequence"
             ).fetchall()
+
+
+def _run_options(
+    name: str, inputs: Sequence[Path | str], disposition: str
+) -> list[str]:
+    return [
+        *("--run", name),
+        f"--disposition={disposition}",
+        *map(_input_option, inputs),
+    ]
 
 
 def _input_option(given: Path | str) -> str:

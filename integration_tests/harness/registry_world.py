@@ -17,8 +17,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from integration_tests.harness.command import run_command
 from integration_tests.harness.driver_world import DriverWorld
+from integration_tests.harness.kept_spark import EndedDriver
 from integration_tests.harness.readings import NOON, Sent
-from integration_tests.harness.watched_driver import WatchedDriver
 from tallyweir.services.local.embedded.apicurio import Apicurio
 from tallyweir.services.process.endpoints import KAFKA_VARIABLE
 from tallyweir.sinks.settings import HOME_DSN_VARIABLE
@@ -148,7 +148,7 @@ class RegistryWorld(DriverWorld):
 
     def run(
         self, *, code: int = 0, environment: dict[str, str] | None = None
-    ) -> WatchedDriver:
+    ) -> EndedDriver:
         """Run a driver to the end of the topic."""
         told = self.registry.environment if environment is None else environment
         driver = self.run_to_the_end(environment=told, code=code)

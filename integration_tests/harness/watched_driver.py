@@ -41,18 +41,12 @@ class WatchedDriver(DriverProcess):
     ) -> None:
         super().__init__(
             pipeline_file,
-            {
-                **os.environ,
-                # Some programs of tests take the driver's place.
-                "PYTHONPATH": f"{_ROOT / 'src'}{os.pathsep}{_ROOT}",
-                "PYSPARK_PYTHON": sys.executable,
-                "TALLYWEIR_KAFKA_BOOTSTRAP": kafka_bootstrap,
-                "TALLYWEIR_HOME_DSN": home_dsn,
-                "TALLYWEIR_STATE_DIR": str(state_directory),
-                "TALLYWEIR_SPARK_JARS": spark_jars(),
-                "TALLYWEIR_SPARK_MASTER": "local[2]",
-                **(environment or {}),
-            },
+            driver_environment(
+                kafka_bootstrap=kafka_bootstrap,
+                home_dsn=home_dsn,
+                state_directory=state_directory,
+                settings=environment or {},
+            ),
             arguments=[*arguments, *(["--once"] if once else [])],
             module=module,
         )
@@ -129,6 +123,28 @@ class WatchedDriver(DriverProcess):
 
     def _report(self, what: str) -> str:
         return f"driver {what}; exit code {self._process.poll()}:\n{self.text}"
+
+
+def driver_environment(
+    *,
+    kafka_bootstrap: str,
+    home_dsn: str,
+    state_directory: Path,
+    settings: Mapping[str, str],
+) -> dict[str, str]:
+    """Return all variables of a driver, with further settings among them."""
+    return {
+        **os.environ,
+        # Some programs of tests take the driver's place.
+        "PYTHONPATH": f"{_ROOT / 'src'}{os.pathsep}{_ROOT}",
+        "PYSPARK_PYTHON": sys.executable,
+        "TALLYWEIR_KAFKA_BOOTSTRAP": kafka_bootstrap,
+        "TALLYWEIR_HOME_DSN": home_dsn,
+        "TALLYWEIR_STATE_DIR": str(state_directory),
+        "TALLYWEIR_SPARK_JARS": spark_jars(),
+        "TALLYWEIR_SPARK_MASTER": "local[2]",
+        **settings,
+    }
 
 
 def _is_of_workers(process: psutil.Process | None) -> bool:

@@ -93,13 +93,13 @@ def _fates_by_input(world: DriverWorld) -> dict[tuple[str, int], str]:
 
 
 def test_every_row_meets_its_fate_once_however_often_the_run_is_started(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Killed between staging and publish, and once more behind the COMMIT.
 
     Then again with the same input, which changes nothing, and with other input.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     csv = _write(
         tmp_path / "may.csv",
@@ -173,10 +173,10 @@ def _assert_dead_letters_hold_the_lines(world: DriverWorld, *files: Path) -> Non
 
 @pytest.mark.long
 def test_a_run_whose_jvm_is_killed_says_so_and_the_next_try_does_it(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Nothing of it is published, and the error is one that a person understands."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     csv = _write(tmp_path / "may.csv", [_HEADER, _row("a"), _row("b")])
 
@@ -194,10 +194,10 @@ def test_a_run_whose_jvm_is_killed_says_so_and_the_next_try_does_it(
 
 @pytest.mark.long
 def test_every_form_of_file_gives_the_same_rows(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """CSV, JSON lines, Parquet and Avro; a dead letter names the row of its file."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     rows = {
         form: [
@@ -236,10 +236,10 @@ def test_every_form_of_file_gives_the_same_rows(
 
 @pytest.mark.long
 def test_a_run_that_truncates_takes_the_place_of_all_before_it(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """The same IDs count anew, older events are not late, and readers see no gap."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     first = _write(
         tmp_path / "first.jsonl",
@@ -265,10 +265,10 @@ def test_a_run_that_truncates_takes_the_place_of_all_before_it(
 
 @pytest.mark.long
 def test_a_range_of_the_topic_is_read_again_without_doubling(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """What the stream had is a duplicate; what its rules refused can be mended."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE.replace("amount >= 0", "amount > 5"))
     world.topic.send(numbered(world, 0, 20))
     world.run_to_the_end()
@@ -292,10 +292,10 @@ def test_a_range_of_the_topic_is_read_again_without_doubling(
 
 @pytest.mark.long
 def test_a_backfill_beside_a_running_stream_doubles_nothing(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """The stream's driver waits for the run, and goes on; IDs are shared both ways."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     world.topic.send(numbered(world, 0, 50))
     # Of the stream's IDs, with the stream's payload; and new ones that it brings later.
@@ -323,10 +323,10 @@ def test_a_backfill_beside_a_running_stream_doubles_nothing(
 
 @pytest.mark.long
 def test_shadow_tables_are_filled_beside_the_stream_and_take_its_place_at_once(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """History from a file, then the topic; the stream that is shown never stops."""
-    shown = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    shown = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     shown.write_pipeline(_PIPELINE.replace("amount >= 0", "amount > 5"))
     shown.topic.send(numbered(shown, 0, 20))
     shadow = copy.copy(shown)

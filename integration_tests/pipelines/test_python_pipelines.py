@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from integration_tests.harness.driver_world import DriverWorld, numbered
-from integration_tests.harness.drivers_in_turn import ENDED
 from integration_tests.harness.fresh_databases import fresh_database
+from integration_tests.harness.kept_spark import EndedDriver
 from integration_tests.harness.readings import sent
 from integration_tests.harness.transforming_pipeline import (
     write_transforming_pipeline,
 )
-from integration_tests.harness.watched_driver import WatchedDriver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -36,13 +34,13 @@ def _world(tmp_path: Path, kafka_bootstrap: str, dsn: str, body: str) -> DriverW
 
 
 def test_a_transform_adds_columns_and_changes_nothing_else(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Spark's functions and the user's own; ID, time, position and fields stay."""
     world = _world(
         tmp_path,
         kafka_bootstrap,
-        empty_dsn,
+        home_dsn,
         """
         @F.udf("string")
         def shout(sensor):
@@ -88,10 +86,9 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refusals:
-    """What each driver wrote before it ended, and its exit code."""
+    """The drivers, and how many batches they published."""
 
-    lines: Mapping[str, Sequence[str]]
-    codes: Mapping[str, int]
+    drivers: Mapping[str, EndedDriver]
     batches: int
 
 
@@ -106,35 +103,20 @@ def refusals(
         world.topic.send(
             [sent(world.contract, event_id=f"n{n}", amount=n) for n in range(20)]
         )
-        for name, (_, body) in _REFUSED.items():
-            write_transforming_pipeline(world, directory / f"{name}.py", body)
-        with WatchedDriver(
-            directory,
-            kafka_bootstrap=kafka_bootstrap,
-            home_dsn=dsn,
-            state_directory=world.state,
-            once=True,
-            module="integration_tests.harness.drivers_in_turn",
-        ) as drivers:
-            assert drivers.wait() == 0, drivers.text
-        lines: dict[str, Sequence[str]] = {}
-        codes: dict[str, int] = {}
-        began = 0
-        for number, line in enumerate(drivers.lines):
-            if ENDED in line:
-                ended = json.loads(line)
-                lines[ended["pipeline"]] = drivers.lines[began:number]
-                codes[ended["pipeline"]] = ended["code"]
-                began = number + 1
+        ended: dict[str, EndedDriver] = {}
+        for name, (_, body) in sorted(_REFUSED.items()):
+            world.pipeline_file = directory / f"{name}.py"
+            write_transforming_pipeline(world, world.pipeline_file, body)
+            ended[name] = world.try_to_the_end()
         batches = world.value("SELECT count(*) FROM tallyweir.batch")
-    return _Refusals(lines=lines, codes=codes, batches=batches)
+    return _Refusals(drivers=ended, batches=batches)
 
 
 @pytest.mark.parametrize("name", _REFUSED)
 def test_a_transform_that_does_more_is_refused(name: str, refusals: _Refusals) -> None:
     """Nothing is published, and the error says what the function did."""
     code, _ = _REFUSED[name]
-    text = "\n".join(refusals.lines[name])
-    assert refusals.codes[name] in (70, 78), text
-    assert code in refusals.lines[name], text
+    driver = refusals.drivers[name]
+    assert driver.code in (70, 78), driver.text
+    assert code in driver.lines, driver.text
     assert refusals.batches == 0

@@ -93,14 +93,14 @@ def _why(world: DriverWorld, event_id: str) -> str:
 
 @pytest.mark.long
 def test_corrections_take_the_place_of_what_a_stream_has_brought(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Killed ahead of the COMMIT and behind it; then the stream sends all copies again.
 
     A row moves to the output whose condition its event meets now. The newest payload
     is the one that counts; a further run may take it back.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     contract = world.contract
     amounts = {"up": 1, "down": 60, "same": 2, "more": 70, "dead": 3}
@@ -231,10 +231,10 @@ def _assert_forgeries_are_found(world: DriverWorld) -> None:
 
 @pytest.mark.long
 def test_a_correction_that_is_filtered_takes_the_rows_away(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """And can be corrected in its turn; a filtered event of a new ID claims nothing."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_FILTERING)
     first = _write(tmp_path / "first.jsonl", _json("a", 60), _json("b", 1))
     second = _write(
@@ -270,13 +270,13 @@ def test_a_correction_that_is_filtered_takes_the_rows_away(
 
 @pytest.mark.long
 def test_a_table_of_the_users_own_keeps_what_it_will_not_replace(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Its key holds while a row makes place for the next; a row of others stays.
 
     A correction that the table refuses is a dead letter, and replaces nothing.
     """
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     world.execute(
         "CREATE TABLE readings (event_id varchar(40) PRIMARY KEY, at timestamptz, "
@@ -307,10 +307,10 @@ def test_a_table_of_the_users_own_keeps_what_it_will_not_replace(
 
 
 def test_a_pipeline_whose_rows_cannot_be_found_again_takes_no_upsert(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """It is told before anything is done; every obstacle has a unit test."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(
         _PIPELINE.replace("columns: [event_id, amount]", "columns: [amount]")
     )

@@ -89,9 +89,9 @@ class _Clocks:
 
 
 @pytest.fixture
-def clocks(tmp_path: Path, kafka_bootstrap: str, empty_dsn: str) -> _Clocks:
+def clocks(tmp_path: Path, kafka_bootstrap: str, home_dsn: str) -> _Clocks:
     """One reading, and no driver yet."""
-    return _Clocks(DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1))
+    return _Clocks(DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1))
 
 
 def test_a_driver_that_runs_once_ends_though_a_timer_is_always_due(

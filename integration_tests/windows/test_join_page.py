@@ -44,10 +44,10 @@ def _at(written: str) -> dt.datetime:
 
 @pytest.mark.long
 def test_the_page_shows_the_rows_that_its_events_make(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Of its own pipeline, but for the names of the topics."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     events, expected = _tables()
     (text,) = re.findall(r"```yaml\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     for number, (topic, (name, own)) in enumerate(_CONTRACTS.items()):

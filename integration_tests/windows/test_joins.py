@@ -87,10 +87,10 @@ def _expected() -> Counter[tuple[str | None, str | None, int | None]]:
 
 @pytest.mark.long
 def test_pairs_are_those_of_the_model_though_drivers_are_killed(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Each once, and whoever has had no partner is alone once, when that is certain."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_JOIN)
     world.topic.send(_readings(world))
     for point in _POINTS:
@@ -124,10 +124,10 @@ def test_pairs_are_those_of_the_model_though_drivers_are_killed(
 
 @pytest.mark.long
 def test_a_repeat_makes_no_second_pair(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """It is dropped by its ID before it comes to the join."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.write_pipeline(_JOIN)
     low = sent(world.contract, event_id="low", grade="LOW", at=NOON)
     high = sent(world.contract, event_id="high", grade="HIGH", at=NOON)
@@ -141,10 +141,10 @@ def test_a_repeat_makes_no_second_pair(
 
 @pytest.mark.long
 def test_who_waits_for_a_key_can_be_seen(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """The events with their columns, and the moment at which they leave."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     world.write_pipeline(_JOIN)
     world.topic.send([sent(world.contract, event_id="low", grade="LOW", at=NOON)])
     world.run_to_the_end()

@@ -53,10 +53,10 @@ _SILENCES = "SELECT sensor, total FROM machine_totals WHERE what"
 
 @pytest.mark.long
 def test_the_page_of_keyed_state_shows_what_happens(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Rows, state and the timer that is left are those of the page; it can be moved."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn, partitions=1)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn, partitions=1)
     write_python_pipeline(world, _PIPELINE)
     _send(world, ("press-7", 0, 5), ("press-7", 30, 7), ("press-7", 1200, 1))
     world.run_to_the_end()

@@ -50,10 +50,10 @@ _APART = 10
 
 @pytest.mark.long
 def test_no_event_is_moved_by_a_key(
-    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
+    tmp_path: Path, kafka_bootstrap: str, home_dsn: str
 ) -> None:
     """Lookups are broadcast, windows added up where events are: so Spark says."""
-    world = DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
+    world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_PIPELINE)
     world.execute(
         "CREATE TABLE sites (code text PRIMARY KEY, name text)",
