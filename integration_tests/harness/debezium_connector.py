@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
 from psycopg.conninfo import conninfo_to_dict
 
 from integration_tests.harness.metrics_client import free_port, get
 from integration_tests.harness.postgres_driver import execute
+from integration_tests.harness.written_topic import read_topic
 from tallyweir.services.local.embedded.apicurio import Apicurio
 from tallyweir.services.local.embedded.jars import TEST_JAR_LOCK, ensure_jars
 from tallyweir.services.local.embedded.java import find_java
@@ -162,26 +162,11 @@ def await_records(
     kafka_bootstrap: str, topic: str, count: int
 ) -> list[tuple[bytes | None, bytes | None]]:
     """Return keys and values of the first records of a topic's only partition."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka_bootstrap,
-            "group.id": "unused",
-            "enable.auto.commit": False,
-            "allow.auto.create.topics": False,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[tuple[bytes | None, bytes | None]] = []
     give_up = time.monotonic() + _DEADLINE_S
-    try:
-        while len(found) < count:
-            assert time.monotonic() < give_up, found
-            message = consumer.poll(_POLL_S)
-            if message is not None and message.error() is None:
-                found.append((message.key(), message.value()))
-    finally:
-        consumer.close()
-    return found
+    while len(found := read_topic(kafka_bootstrap, topic)) < count:
+        assert time.monotonic() < give_up, found
+        time.sleep(_POLL_S)
+    return [(message.key(), message.value()) for message in found[:count]]
 
 
 def _write(path: Path, properties: Mapping[str, str]) -> None:

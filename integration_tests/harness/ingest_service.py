@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import cast
 
 import httpx
-from confluent_kafka import Consumer, TopicPartition
 
+from integration_tests.harness.written_topic import read_topic
 from tallyweir.services.ingest.api_keys import API_KEYS, KEYS_FILE_VARIABLE, make_key
 from tallyweir.services.kafka.topics import ensure_topic
 from tallyweir.services.local.embedded.state_directory import ROOT
@@ -197,29 +197,13 @@ def places(response: httpx.Response) -> list[tuple[int, int]]:
 
 def read_stored(bootstrap: str, topic: str) -> dict[tuple[int, int], StoredMessage]:
     """Everything in a topic, by partition and offset."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": uuid.uuid4().hex,
-            "log_level": 0,
-        }
-    )
-    told = consumer.list_topics(topic, timeout=30).topics[topic]
-    parts = [TopicPartition(topic, number, 0) for number in told.partitions]
-    ends = [consumer.get_watermark_offsets(part, timeout=30)[1] for part in parts]
-    consumer.assign(parts)
     stored: dict[tuple[int, int], StoredMessage] = {}
-    deadline = time.monotonic() + _DEADLINE_S
-    while len(stored) < sum(ends):
-        assert time.monotonic() < deadline, f"{len(stored)} of {sum(ends)} came"
-        for message in consumer.consume(1_000, timeout=0.5):
-            assert message.error() is None
-            headers = cast("list[tuple[str, bytes]]", message.headers() or [])
-            assert len({name for name, _ in headers}) == len(headers)
-            stored[message.partition(), message.offset()] = StoredMessage(  # type: ignore[index]  # a message has a place
-                key=message.key(),  # type: ignore[arg-type]  # ours have one
-                value=message.value(),  # type: ignore[arg-type]  # as above
-                headers=dict(headers),
-            )
-    consumer.close()
+    for message in read_topic(bootstrap, topic):
+        headers = cast("list[tuple[str, bytes]]", message.headers() or [])
+        assert len({name for name, _ in headers}) == len(headers)
+        stored[message.partition(), message.offset()] = StoredMessage(  # type: ignore[index]  # a message has a place
+            key=message.key(),  # type: ignore[arg-type]  # ours have one
+            value=message.value(),  # type: ignore[arg-type]  # as above
+            headers=dict(headers),
+        )
     return stored

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import psycopg
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 
-from integration_tests.harness.written_topic import WrittenTopic
+from integration_tests.harness.written_topic import WrittenTopic, read_topic
 from tallyweir.services.relay.service import RelayMetrics, RelayService
 
 DEADLINE_S = 60.0
@@ -202,54 +202,20 @@ def read_committed(bootstrap: str, topic: str) -> list[Relayed]:
 
     Nothing while the topic does not exist.
     """
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": uuid.uuid4().hex,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "log_level": 0,
-        }
-    )
-    try:
-        found = consumer.list_topics(timeout=DEADLINE_S).topics.get(topic)
-        if found is None:
-            return []
-        places = [KafkaTopicPartition(topic, p, 0) for p in found.partitions]
-        consumer.assign(places)
-        messages = _read_to_the_end(consumer, len(places))
-        return sorted(messages, key=lambda message: message.partition)
-    finally:
-        consumer.close()
-
-
-def _read_to_the_end(consumer: Consumer, partitions: int) -> list[Relayed]:
-    deadline = time.monotonic() + DEADLINE_S
-    messages: list[Relayed] = []
-    ended: set[int] = set()
-    while len(ended) < partitions:
-        assert time.monotonic() < deadline, "the broker does not come to an end"
-        polled = consumer.poll(1.0)
-        if polled is None:
-            continue
-        partition = polled.partition()
-        assert partition is not None
-        error = polled.error()
-        if error is not None:
-            assert error.code() == KafkaError._PARTITION_EOF, error
-            ended.add(partition)
-            continue
-        headers = cast("list[tuple[str, bytes]]", polled.headers() or [])
-        messages.append(
-            Relayed(
-                partition=partition,
-                key=polled.key(),
-                value=polled.value(),
-                headers={name: bytes(value).decode() for name, value in headers},
-            )
+    return [
+        Relayed(
+            partition=message.partition() or 0,
+            key=message.key(),
+            value=message.value(),
+            headers={
+                name: bytes(value).decode()
+                for name, value in cast(
+                    "list[tuple[str, bytes]]", message.headers() or []
+                )
+            },
         )
-    return messages
+        for message in read_topic(bootstrap, topic)
+    ]
 
 
 def wait_for(is_so: Callable[[], bool], what: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from confluent_kafka.cimpl import NewTopic
@@ -144,3 +144,45 @@ class WrittenTopic:
             except KafkaException as error:
                 if error.args[0].code() != while_ or time.monotonic() > deadline:
                     raise
+
+
+def read_topic(bootstrap: str, name: str) -> list[Message]:
+    """Read what consumers of committed messages see now, partition by partition.
+
+    Nothing while the topic does not exist.
+    """
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "log_level": 0,
+        }
+    )
+    try:
+        known = consumer.list_topics(timeout=_DEADLINE_S).topics.get(name)
+        if known is None:
+            return []
+        consumer.assign([KafkaTopicPartition(name, p, 0) for p in known.partitions])
+        return sorted(_read_to_the_end(consumer, len(known.partitions)), key=_place)
+    finally:
+        consumer.close()
+
+
+def _read_to_the_end(consumer: Consumer, partitions: int) -> Iterator[Message]:
+    deadline = time.monotonic() + _DEADLINE_S
+    while partitions:
+        assert time.monotonic() < deadline, "the broker does not come to an end"
+        polled = consumer.poll(1.0)
+        error = None if polled is None else polled.error()
+        if error is not None:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            partitions -= 1
+        elif polled is not None:
+            yield polled
+
+
+def _place(message: Message) -> tuple[int, int]:
+    return message.partition() or 0, message.offset() or 0
