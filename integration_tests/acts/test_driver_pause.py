@@ -74,13 +74,10 @@ def test_a_driver_that_runs_once_ends_where_its_pipeline_is_paused(
     world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(_LIMITED)
     world.topic.send(_BROKEN * 200)
-    with world.driver(batch=100, once=True) as driver:
-        assert driver.wait() == 75, driver.text
-        assert "PAUSED" in driver.text
-        assert "records are dead letters" in driver.text
-    with world.driver(once=True) as driver:
-        assert driver.wait() == 75, driver.text
-        assert "paused since" in driver.text
+    driver = world.run_to_the_end(batch=100, code=75)
+    assert "PAUSED" in driver.text
+    assert "records are dead letters" in driver.text
+    assert "paused since" in world.run_to_the_end(code=75).text
 
 
 def _pause(world: DriverWorld) -> None:

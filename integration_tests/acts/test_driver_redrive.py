@@ -50,8 +50,7 @@ def test_what_was_unreadable_counts_once_after_its_contract_came(
         ]
     )
     # A call that has brought nothing else says so, and how to see why.
-    with world.driver(once=True) as driver:
-        assert driver.wait() == 1, driver.text
+    driver = world.run_to_the_end(code=1)
     assert "NO RESULTS: all of 10 records are dead letters" in driver.text
     assert "tallyweir dead-letters list readings shows why" in driver.text
     reasons = world.fetch("SELECT reason, event_id FROM tallyweir.dead_letter")

@@ -31,8 +31,7 @@ def test_wrong_types_are_told_at_once_before_anything_is_claimed(
     """Text is not compared with numbers, and a number is no condition."""
     world = DriverWorld(tmp_path, kafka_bootstrap, home_dsn)
     world.write_pipeline(f"{PIPELINE}{_MISTYPED}")
-    with world.driver(once=True) as driver:
-        assert driver.wait() == 78, driver.text
+    driver = world.run_to_the_end(code=78)
     assert driver.lines[0] == "PIPELINE_EXPRESSION_TYPE"
     assert "'upper(sensor) < 3'" in driver.text
     assert "'abs(amount)' is of type integer" in driver.text

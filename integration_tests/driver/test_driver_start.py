@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,11 +33,10 @@ def world(tmp_path: Path, kafka_bootstrap: str, empty_dsn: str) -> DriverWorld:
     return DriverWorld(tmp_path, kafka_bootstrap, empty_dsn)
 
 
-def _assert_refused(
+def _assert_refused_before_spark(
     world: DriverWorld,
     code: str,
     *words: str,
-    before_spark: bool = False,
     bootstrap: str | None = None,
     dsn: str | None = None,
 ) -> None:
@@ -49,47 +48,50 @@ def _assert_refused(
         state_directory=world.state,
     ) as driver:
         assert _CONFIGURATION == driver.wait(timeout_s=_DEADLINE_S), driver.text
-    assert driver.lines[0] == code, driver.text
-    assert "Traceback" not in driver.text
-    for word in ("saw:", "why:", "fix:", *words):
-        assert word in driver.text
+    _assert_told(driver.lines, code, *words)
     # Spark leaves its log as soon as it is started.
-    assert before_spark != (world.state / "logs").exists()
+    assert not (world.state / "logs").exists()
+
+
+def _assert_told(lines: Sequence[str], code: str, *words: str) -> None:
+    text = "\n".join(lines)
+    assert lines[0] == code, text
+    assert "Traceback" not in text
+    for word in ("saw:", "why:", "fix:", *words):
+        assert word in text
 
 
 def test_a_missing_topic_is_told_before_spark_starts(world: DriverWorld) -> None:
     """The error names the topic and the broker."""
     world.topic.delete()
-    _assert_refused(world, "TOPIC_MISSING", world.topic.name, before_spark=True)
+    _assert_refused_before_spark(world, "TOPIC_MISSING", world.topic.name)
 
 
 def test_an_unreachable_broker_is_told_before_spark_starts(world: DriverWorld) -> None:
     """At a start an address that does not answer is taken for a wrong one."""
     nowhere = f"127.0.0.1:{free_port()}"
-    _assert_refused(
-        world, "KAFKA_UNREACHABLE", nowhere, before_spark=True, bootstrap=nowhere
-    )
+    _assert_refused_before_spark(world, "KAFKA_UNREACHABLE", nowhere, bootstrap=nowhere)
 
 
 def test_an_unreachable_server_is_told_before_spark_starts(world: DriverWorld) -> None:
     """The password of the connection string is never shown."""
     dsn = make_conninfo(world.home_dsn, port=free_port(), password="hush-hush")
-    _assert_refused(world, "POSTGRES_UNREACHABLE", before_spark=True, dsn=dsn)
+    _assert_refused_before_spark(world, "POSTGRES_UNREACHABLE", dsn=dsn)
 
 
 def test_a_refused_login_is_told_before_spark_starts(world: DriverWorld) -> None:
     """A wrong password and a missing database each say what to correct."""
     wrong = make_conninfo(world.home_dsn, password="wrong")
-    _assert_refused(world, "POSTGRES_LOGIN_REFUSED", before_spark=True, dsn=wrong)
+    _assert_refused_before_spark(world, "POSTGRES_LOGIN_REFUSED", dsn=wrong)
     missing = make_conninfo(world.home_dsn, dbname="nothing_of_that_name")
-    _assert_refused(world, "POSTGRES_LOGIN_REFUSED", before_spark=True, dsn=missing)
+    _assert_refused_before_spark(world, "POSTGRES_LOGIN_REFUSED", dsn=missing)
 
 
 def test_a_typo_in_the_pipeline_is_told_before_spark_starts(world: DriverWorld) -> None:
     """The error names the key that was probably meant."""
     world.write_pipeline(f"{PIPELINE}    validat: off\n")
-    _assert_refused(
-        world, "PIPELINE_UNKNOWN_KEY", "'validat'", "Write validate", before_spark=True
+    _assert_refused_before_spark(
+        world, "PIPELINE_UNKNOWN_KEY", "'validat'", "Write validate"
     )
 
 
@@ -101,9 +103,7 @@ def test_a_contract_that_cannot_read_its_past_is_told_before_spark_starts(
     newer = {**READING, "fields": fields}
     (world.directory / "reading.v2.avsc").write_text(json.dumps(newer))
     world.write_pipeline(PIPELINE.replace("reading.v1", "reading.v2"))
-    _assert_refused(
-        world, "CONTRACT_INCOMPATIBLE", "reading.v1", "unit", before_spark=True
-    )
+    _assert_refused_before_spark(world, "CONTRACT_INCOMPATIBLE", "reading.v1", "unit")
 
 
 def _without_a_lookup_table(world: DriverWorld) -> tuple[str, ...]:
@@ -144,8 +144,9 @@ def test_what_does_not_fit_in_the_database_is_told(
     world: DriverWorld, spoil: Callable[[DriverWorld], tuple[str, ...]]
 ) -> None:
     """Lookups, result tables and types are checked before the first event is read."""
-    code, *words = spoil(world)
-    _assert_refused(world, code, *words)
+    told = spoil(world)
+    _assert_told(world.run_to_the_end(code=_CONFIGURATION).lines, *told)
+    assert (world.state / "logs").exists()
     assert not world.fetch(
         "SELECT FROM pg_tables WHERE schemaname LIKE 'tallyweir_stage%'"
     )

@@ -199,7 +199,6 @@ def test_a_driver_does_not_group_windows_by_a_field_with_parts(
       - window: {{table: w, fixed: 1 hour, by: [tags], aggregate: {{n: count(*)}}}}
 """
     )
-    with world.driver(once=True) as driver:
-        assert driver.wait() == 78, driver.text
+    driver = world.run_to_the_end(code=78)
     assert "PIPELINE_COLUMN_TYPE" in driver.text
     assert "'tags' is of type array" in driver.text
