@@ -71,9 +71,9 @@ def _run(
 def _end(code: int) -> NoReturn:
     """End the process with a code, whatever its threads are doing.
 
-    Python would take its interpreter apart first, and C++ its libraries. What a thread
-    that nobody waits for computes in Arrow meanwhile then aborts the process, with
-    SIGABRT in place of the code.
+    Python would take its interpreter apart first, and C++ its libraries. What a
+    thread still computes in Arrow meanwhile then aborts the process, with SIGABRT in
+    place of the code.
     """
     sys.stderr.flush()
     os._exit(code)

@@ -3,7 +3,7 @@
 The fields that were seen become a contract, which says of each what its values were so
 far. The decoder of whole batches finds the documents that have no other field and no
 other value. Of these, counts and extremes are noted by column. All others are left to
-be noted one at a time; if they change what a field is, the contract is made anew.
+be noted one at a time; if they change what a field is, it makes another contract.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class ColumnProfile:
         return [rows[index] for index in np.flatnonzero(~is_noted).tolist()]
 
     def _prepare(self) -> None:
-        """Make the decoder anew if the fields are others than before."""
+        """Make another decoder if the fields have changed."""
         leaves = list(self._profile.fields.leaves())
         watched = [
             _Watched(

@@ -68,7 +68,7 @@ def _compare_rows(
         else:
             found.remove(equal)
     for row in missing:
-        # The nearest of the rows that nobody expected is shown beside it.
+        # Show the most similar row of those that were not expected.
         nearest = min(found, key=lambda one: len(_unlike(row, one)), default=None)
         if nearest is None or len(_unlike(row, nearest)) == len(row.values):
             yield f"{name}: no row for line {row.line}: {_expected(row.values)}"

@@ -163,7 +163,7 @@ class Stateful(InHome, Output):
     def touched_columns(
         self, touched: Collection[str], event_time: str
     ) -> Iterator[str]:
-        """Yield all of them: nobody sees what its function reads."""
+        """Yield all of them: the file does not say what its function reads."""
         del touched, event_time
         yield from self.columns
 

@@ -168,8 +168,8 @@ def chaos_templates(  # noqa: PLR0913, PLR0917 (the options of a command)
     """Kill each ready pipeline's drivers, and compare its tables with a calm run's.
 
     Kafka and Postgres are the run's own. A template's made-up events, with repeats and
-    broken ones, are read twice: by a driver that nobody disturbs, and by drivers that
-    are killed in mid-batch. Result tables, state, timers, dead letters and outbox must
+    broken ones, are read twice: by an undisturbed driver, and by drivers that are
+    killed in mid-batch. Result tables, state, timers, dead letters and outbox must
     be equal. Exit code 0 only when they are, for every template.
     """
     from tallyweir.services.dev.chaos.chaos_report import read_git_commit

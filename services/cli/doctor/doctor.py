@@ -36,7 +36,7 @@ def doctor(
     every start does. Starts no server and changes no data; a row that it tries in a
     table of a participant is prepared and rolled back. Of alert rules it looks whether
     they are understood, name pipelines that there are, and have channels that can be
-    reached; it tells nobody. Exit code 0 when all is well, also with warnings, else 1.
+    reached; it sends nothing. Exit code 0 when all is well, also with warnings, else 1.
     """
     from tallyweir.services.cli.doctor.checks import all_checks
 

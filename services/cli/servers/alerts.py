@@ -45,7 +45,7 @@ def alerts(
 
     What fires is in the home database, so that no restart forgets or repeats it. One
     service works at a time; another one stands by and takes over. Each notification is
-    sent at least once, always under the same ID. --check tells nobody, and changes
+    sent at least once, always under the same ID. --check sends and changes
     nothing. With --once the exit code is 1 when something could not be done.
     docs/alerts.md has every rule and channel.
     """

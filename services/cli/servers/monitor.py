@@ -48,9 +48,9 @@ def monitor(
 ) -> None:
     """Serve a page that shows all pipelines of the home database.
 
-    Without a token it only reads, and shows no payload of any event. Whoever reaches
-    the address may look, so it listens on this machine only unless --host says
-    otherwise. docs/monitor.md has the formula of every number.
+    Without a token it only reads, and shows no payload of any event. The page needs no
+    login, so it listens on this machine only unless --host says otherwise.
+    docs/monitor.md has the formula of every number.
     """
     from tallyweir.services.monitor.service import serve_monitor
     from tallyweir.services.process.endpoints import find_endpoints, resolve_acts_dsn

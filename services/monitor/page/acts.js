@@ -15,7 +15,7 @@ export function showActs(view, name, look) {
     place = el("div", { id: "acts" });
     view.querySelector("h1")?.after(place);
   }
-  // What is drawn anew every two seconds must not take the keyboard's place away.
+  // What is redrawn every two seconds must not take the keyboard's place away.
   if (place.dataset.told === told) return;
   place.dataset.told = told;
   place.replaceChildren(...fitting.map((act) => button(act, name, {})));
@@ -91,7 +91,7 @@ function open(act, pipeline, given, done = () => {}) {
     box.remove();
     // What was confirmed goes on, and says so until it has ended.
     if (isDoing) endsElsewhere = stay(name);
-    // The button that was pressed may have been drawn anew meanwhile.
+    // The button that was pressed may have been redrawn meanwhile.
     if (document.activeElement === document.body) document.getElementById("view").focus({ preventScroll: true });
   });
   document.body.append(box);

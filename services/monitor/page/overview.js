@@ -39,7 +39,7 @@ export function showOverview(view, look) {
       ]),
     ),
   );
-  // What is drawn anew every two seconds must not take the keyboard's place away.
+  // What is redrawn every two seconds must not take the keyboard's place away.
   if (focused) view.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
 }
 

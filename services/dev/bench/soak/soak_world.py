@@ -95,7 +95,7 @@ def create_topic(bootstrap: str) -> None:
             "segment.bytes": str(_SEGMENT_BYTES),
         },
     )
-    # A client that nobody holds ends before it is answered.
+    # Without this reference the client ends before the answer comes.
     admin = admin_client(bootstrap)
     (made,) = admin.create_topics([topic]).values()
     made.result(ANSWER_TIMEOUT_S)

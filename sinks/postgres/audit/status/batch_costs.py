@@ -45,7 +45,7 @@ _CATALOG = load_statements("tallyweir.sinks.postgres.audit", "catalog.sql")
 
 _KEYED = ("tallyweir.keyed_state", "tallyweir.keyed_timer")
 _POSITIONS = "tallyweir.partition_progress"
-#: How many batches are looked at for fields that nobody named.
+#: How many batches are searched for unnamed fields.
 _UNNAMED_BATCHES = 1_000
 #: The name of the remembered IDs among the sizes of state.
 CATALOG = "IDs remembered"
@@ -182,7 +182,7 @@ def read_unnamed(
         ConfigurationError: ``PIPELINE_UNKNOWN``.
         RetryableError: The server went away.
     """
-    with snapshot(connection, doing="reading fields that nobody named"):
+    with snapshot(connection, doing="reading unnamed fields"):
         audited = read_pipeline(connection, pipeline)
         rows = fetch(
             connection,
