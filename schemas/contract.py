@@ -47,7 +47,8 @@ CONTRACT_BYTES_MAX = 1_000_000
 _SHIPPED_SUFFIX = ".avsc"
 #: What messages call a contract that a pipeline file holds.
 _DECLARED_NAME = "fields"
-#: What a pipeline file names in place of a contract if a registry has it.
+#: What a pipeline file names in place of a contract if a registry has it; behind ``#``
+#: stands which contract of the schema.
 REGISTRY = "registry"
 
 _FILE_STEM = re.compile(
@@ -166,6 +167,11 @@ class DeclaredFields:
             return None
 
 
+def is_of_registry(reference: object) -> bool:
+    """Tell whether a pipeline file leaves a contract to a schema registry."""
+    return isinstance(reference, str) and reference.partition("#")[0] == REGISTRY
+
+
 def load_contract(reference: str, beside: Path | None = None) -> Contract:
     """Load the contract that a pipeline names.
 
@@ -189,7 +195,7 @@ def load_contract(reference: str, beside: Path | None = None) -> Contract:
     if declared is not None:
         reference = declared.schema
     envelope, reference = split_envelope(reference)
-    if reference == REGISTRY:
+    if is_of_registry(reference):
         raise ContractError(
             "CONTRACT_NOT_PINNED",
             saw="The contract is in a schema registry.",

@@ -19,7 +19,7 @@ from tallyweir.schemas.contract import (
     list_fields,
 )
 from tallyweir.schemas.errors import ContractError
-from tallyweir.schemas.formats.format import Format
+from tallyweir.schemas.formats.format import Format, Schema, require_readable
 from tallyweir.schemas.formats.json.framed_json import FramedJson
 from tallyweir.schemas.formats.known_formats import (
     ENVELOPED_FORMATS,
@@ -33,16 +33,26 @@ _PREFIX = f"{REGISTRY}:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """The version of a subject that a pipeline reads its events by."""
+    """The version of a subject that a pipeline reads its events by.
+
+    Attributes:
+        subject: The subject.
+        version: Its version.
+        schema_id: The id of the version's schema.
+        part: Which contract of the schema, empty for the only one; None if schemas of
+            its format are one contract each.
+    """
 
     subject: str
     version: int
     schema_id: int
+    part: str | None = None
 
     @property
     def reference(self) -> str:
-        """All of it as one text: ``registry:orders-value:3:17``."""
-        return f"{_PREFIX}{self.subject}:{self.version}:{self.schema_id}"
+        """All of it as one text: ``registry:orders-value:3:17``, or with ``#Order``."""
+        part = "" if self.part is None else f"#{self.part}"
+        return f"{_PREFIX}{self.subject}:{self.version}:{self.schema_id}{part}"
 
     @classmethod
     def of(cls, reference: str) -> Pin | None:
@@ -54,10 +64,13 @@ class Pin:
         if not reference.startswith(_PREFIX):
             return None
         subject, *numbers = reference.removeprefix(_PREFIX).rsplit(":", 2)
+        part = None
+        if numbers and "#" in numbers[-1]:
+            numbers[-1], _, part = numbers[-1].partition("#")
         if len(numbers) < 2 or not all(one.isdecimal() for one in numbers):  # noqa: PLR2004 - a version and an id
             return None
         version, schema_id = map(int, numbers)
-        return cls(subject=subject, version=version, schema_id=schema_id)
+        return cls(subject=subject, version=version, schema_id=schema_id, part=part)
 
     @classmethod
     def find(cls, references: Iterable[str], subject: str) -> Pin | None:
@@ -100,7 +113,17 @@ def pinned_contract(
         formats = ENVELOPED_FORMATS
     if declared is not None:
         formats = {FramedJson.registry_kind: FramedJson(declared.unknown)}
-    return _contract(found, pin.subject, beside, formats, version=pin.version)
+    written_in = _format_of(found, formats)
+    if written_in.has_parts != (pin.part is not None):
+        raise ContractError(
+            "CONTRACT_KIND",
+            saw=f"{_told(found)} is of the kind {found.kind}.",
+            why="The format of a pipeline's source is that of its contract.",
+            fix=f"Write format: {found.kind.lower()} in source; for a lookup topic of "
+            "Protobuf, schema: registry#MESSAGE.",
+        )
+    read = written_in.read_registered(found, pin.part or "")
+    return _contract(found, read, pin.subject, beside, written_in, version=pin.version)
 
 
 def require_kind(schema: RegisteredSchema, wanted: str) -> None:
@@ -136,29 +159,25 @@ def find_writers(
         if one.schema_id == reader.schema_id:
             continue
         try:
-            writer = _contract(one, reader.name, reader.path, formats)
+            written_in = _format_of(one, formats)
+            if written_in != reader.format:
+                require_readable(reader, [f"it is a schema of {one.kind}"])
+            read = written_in.read_writer(one, reader)
         except ContractError as error:
             unreadable[one.schema_id] = error.saw
             continue
-        differences = reader.format.find_incompatibilities(reader.tree, writer.tree)
-        if writer.format != reader.format:
-            differences = [f"it is a schema of {one.kind}"]
-        if differences:
-            unreadable[one.schema_id] = (
-                f"{reader.reference} cannot read it: {'; '.join(differences)}"
-            )
-        else:
-            writers[one.schema_id] = writer
+        writers[one.schema_id] = _contract(
+            one, read, reader.name, reader.path, written_in
+        )
     return writers, unreadable
 
 
-def _contract(
-    schema: RegisteredSchema,
-    subject: str,
-    beside: Path | None,
-    formats: Mapping[str, Format],
-    version: int = 0,
-) -> Contract:
+def _format_of(schema: RegisteredSchema, formats: Mapping[str, Format]) -> Format:
+    """Return the format of a schema.
+
+    Raises:
+        ContractError: It is none of these, or the schema is too large.
+    """
     written_in = formats.get(schema.kind)
     if written_in is None:
         raise ContractError(
@@ -175,7 +194,17 @@ def _contract(
             why=f"A contract has at most {CONTRACT_BYTES_MAX:,}.",
             fix="Register a smaller one.",
         )
-    read = written_in.read_registered(schema)
+    return written_in
+
+
+def _contract(  # noqa: PLR0913, PLR0917 - the parts of a contract
+    schema: RegisteredSchema,
+    read: Schema,
+    subject: str,
+    beside: Path | None,
+    written_in: Format,
+    version: int = 0,
+) -> Contract:
     return Contract(
         name=subject,
         version=version,

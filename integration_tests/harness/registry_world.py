@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from confluent_kafka.schema_registry import (
@@ -13,12 +14,15 @@ from confluent_kafka.schema_registry import (
 )
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from integration_tests.harness.command import run_command
 from integration_tests.harness.driver_world import DriverWorld
 from integration_tests.harness.kept_spark import EndedDriver
 from integration_tests.harness.readings import NOON, Sent
+from tallyweir.schemas.formats.protobuf.proto_file import compile_source
 from tallyweir.services.local.embedded.apicurio import Apicurio
 from tallyweir.services.process.endpoints import KAFKA_VARIABLE
 from tallyweir.sinks.settings import HOME_DSN_VARIABLE
@@ -145,6 +149,29 @@ class RegistryWorld(DriverWorld):
             },
             code=code,
         )
+
+    def messages(
+        self, files: Mapping[str, str], name: str, *rows: Mapping[str, Any]
+    ) -> list[Sent]:
+        """Write messages as Confluent's serialiser of Protobuf does.
+
+        Args:
+            files: The texts of ``orders.proto`` and of the files that it imports.
+            name: The full name of the message.
+            rows: The fields of each.
+        """
+        pool = descriptor_pool.DescriptorPool()
+        with TemporaryDirectory() as folder:
+            for file, text in files.items():
+                (Path(folder) / file).write_text(text)
+            compiled = compile_source(Path(folder) / "orders.proto")
+        for one in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
+            pool.Add(one)
+        made = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+        context = SerializationContext(self.topic.name, MessageField.VALUE)
+        with SchemaRegistryClient({"url": self.registry.url}) as client:
+            write = ProtobufSerializer(made, client, _SERIALISING)
+            return [Sent(value=write(made(**one), context)) for one in rows]
 
     def run(
         self, *, code: int = 0, environment: dict[str, str] | None = None

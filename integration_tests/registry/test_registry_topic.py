@@ -111,6 +111,40 @@ _THING = """
     '7d444840-9dc0-11d1-b245-5ffdce74fad2', '\\x00ff', '{"b": 1.50, "a": null}',
     '{1,NULL}', '1 year 2 days 3.5 seconds'
 """
+_PROTOBUF = """
+    pipeline: readings
+    source:
+      topic: {topic}
+      format: protobuf
+      schema: registry#Order
+      key: {{format: protobuf, schema: key.proto#Key}}
+      event_id: order_id
+      event_time: kafka_timestamp
+      watermark_delay: 1 hour
+    outputs:
+      - append: {{table: orders, columns: [order_id, amount, price, key_tenant]}}
+"""
+_PROTO = {
+    "money.proto": 'syntax = "proto3"; message Money { int64 units = 1; }',
+    "orders.proto": """syntax = "proto3";
+        package shop;
+        import "money.proto";
+        message Payment { string payment_id = 1; }
+        message Order { string order_id = 1; int64 amount = 2; Money price = 3; }
+    """,
+}
+_OLDER = {
+    "orders.proto": """syntax = "proto3";
+        package shop;
+        message Order { string id = 1; int32 amount = 2; string coupon = 4; }
+    """
+}
+_UNREADABLE = {
+    "orders.proto": """syntax = "proto3";
+        package shop;
+        message Order { string id = 1; string amount = 2; }
+    """
+}
 
 #: Within which an outage must be told.
 _TOLD_WITHIN_S = 15.0
@@ -317,6 +351,44 @@ def test_the_columns_are_those_of_a_json_schema_whose_versions_are_pinned(
     ] == world.fetch("SELECT order_id, amount, coupon FROM orders ORDER BY 1")
     assert not world.dead()
     world.assert_verified()
+
+
+def test_messages_of_all_writers_become_rows_of_the_pinned_message(
+    tmp_path: Path, kafka_bootstrap: str, empty_dsn: str, registry: Apicurio
+) -> None:
+    """Others of the schema are dead, and a replay decodes by what the home keeps."""
+    world = RegistryWorld(tmp_path, kafka_bootstrap, empty_dsn, registry)
+    world.write_pipeline(_PROTOBUF)
+    foreign = world.messages(_UNREADABLE, "shop.Order", {"id": "o9", "amount": "9"})
+    older = world.messages(
+        _OLDER, "shop.Order", {"id": "o1", "amount": 1, "coupon": "c"}
+    )
+    pinned = world.messages(
+        _PROTO, "shop.Order", {"order_id": "o2", "amount": 2, "price": {"units": 5}}
+    )
+    payment = world.messages(_PROTO, "shop.Payment", {"payment_id": "p1"})
+    key = 'syntax = "proto3"; message Key { optional string tenant = 1; }'
+    (tmp_path / "key.proto").write_text(key)
+    older = [replace(one, key=b"\n\2t1") for one in older]
+    world.topic.send([*older, *pinned, *payment, *foreign])
+    world.run()
+    assert [("o1", 1, None, "t1"), ("o2", 2, {"units": "5"}, None)] == world.fetch(
+        "SELECT order_id, amount, price, key_tenant FROM orders ORDER BY 1"
+    )
+    (other, unreadable) = world.dead()
+    told = "the message is shop.Payment, and shop.Order is read"
+    assert (2, "WRONG_TYPE", told) == other
+    assert (3, "UNKNOWN_SCHEMA") == unreadable[:2]
+    assert "amount is written as string and read as int64" in unreadable[2]
+    with connect(world.home_dsn, application_name="test") as home:
+        letter = read_letter(
+            home, "readings", topic=world.topic.name, partition=0, offset=2
+        )
+    assert told in letter_json(letter, None, None)["decoded"]["problem"]
+    world.assert_verified()
+    registry.wipe()
+    found = replay(world)
+    assert ("VERIFIED BY REPLAY", 0) == (found.verdict, found.exit_code), found.receipt
 
 
 def test_a_lookup_topic_is_read_by_the_ids_of_the_registry_too(

@@ -22,6 +22,9 @@ from tallyweir.schemas.schema_tree import (
     travels_as,
 )
 
+#: The most ids of unknown writers that are told of one batch.
+UNKNOWN_IDS_MAX = 5_000
+
 _TYPES = {
     "boolean": pa.bool_(),
     "smallint": pa.int16(),

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
-from tallyweir.schemas.errors import DecodeError
+from tallyweir.schemas.errors import DecodeError, IncompatibleContractError
 from tallyweir.schemas.schema_tree import Record
 from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
@@ -75,6 +75,36 @@ class BegunEvent:
     fields: tuple[BegunField, ...]
     failed_at: int | None
 
+    def behind(self, header_bytes: int) -> BegunEvent:
+        """Return the same of a payload with a header in front."""
+        return BegunEvent(
+            fields=tuple(
+                replace(
+                    one,
+                    from_byte=one.from_byte + header_bytes,
+                    until_byte=one.until_byte + header_bytes,
+                )
+                for one in self.fields
+            ),
+            failed_at=None if self.failed_at is None else self.failed_at + header_bytes,
+        )
+
+
+def require_readable(reader: Contract, differences: Sequence[str]) -> None:
+    """Refuse a writer whose events a reader cannot read for some reasons.
+
+    Raises:
+        IncompatibleContractError: There are reasons.
+    """
+    if differences:
+        raise IncompatibleContractError(
+            "CONTRACT_INCOMPATIBLE",
+            saw=f"{reader.reference} cannot read it: {'; '.join(differences)}",
+            why="Its events would be read as something else.",
+            fix="Register a schema whose events the pinned version reads, or pin a "
+            "version that reads both.",
+        )
+
 
 class Format(ABC):
     """A value format. It compares equal to its unpickled copies.
@@ -126,13 +156,28 @@ class Format(ABC):
                 the error has all problems of the file.
         """
 
-    def read_registered(self, schema: RegisteredSchema) -> Schema:
+    def read_registered(self, schema: RegisteredSchema, part: str = "") -> Schema:
         """Read a schema of a registry, whose kind is ``registry_kind``.
+
+        Args:
+            schema: The schema.
+            part: Which contract of the schema; empty for the only one.
 
         Raises:
             ContractError: As ``read_schema`` does.
         """
         raise NotImplementedError(schema.kind)
+
+    def read_writer(self, schema: RegisteredSchema, reader: Contract) -> Schema:
+        """Read another schema of a registry as what wrote events for a reader.
+
+        Raises:
+            ContractError: As ``read_registered`` does, or the reader cannot read the
+                events; the error has all reasons.
+        """
+        found = self.read_registered(schema)
+        require_readable(reader, self.find_incompatibilities(reader.tree, found.tree))
+        return found
 
     @abstractmethod
     def find_incompatibilities(self, reader: Record, writer: Record) -> list[str]:

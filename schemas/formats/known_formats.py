@@ -12,6 +12,7 @@ from tallyweir.schemas.formats.avro.debezium_avro import DebeziumAvro
 from tallyweir.schemas.formats.avro.wire_format import Framing
 from tallyweir.schemas.formats.format import Format
 from tallyweir.schemas.formats.json.json_envelope import ENVELOPES
+from tallyweir.schemas.formats.protobuf.framed_protobuf import FramedProtobuf
 from tallyweir.schemas.formats.protobuf.protobuf_format import (
     CompiledProtobuf,
     Protobuf,
@@ -21,7 +22,8 @@ _EACH: tuple[Format, ...] = (Avro(), Protobuf(), CompiledProtobuf())
 FORMATS: dict[str, Format] = {one.suffix: one for one in _EACH}
 #: The formats whose schemas a registry keeps, by the registry's names of them.
 REGISTRY_FORMATS: dict[str, Format] = {
-    one.registry_kind: one for one in FORMATS.values() if one.registry_kind is not None
+    Avro.registry_kind: Avro(),
+    FramedProtobuf.registry_kind: FramedProtobuf(),
 }
 #: The same where an envelope is around each event.
 ENVELOPED_FORMATS: dict[str, Format] = {DebeziumAvro.registry_kind: DebeziumAvro()}

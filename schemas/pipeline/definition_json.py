@@ -23,6 +23,7 @@ from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.events.monitoring import Reported
 from tallyweir.schemas.pipeline.events.source import (
     JSON,
+    ONLY_MESSAGE,
     PROTOBUF,
     EventId,
     HeaderId,
@@ -138,7 +139,8 @@ def _identity(written: Mapping[str, Any]) -> EventId:
 def _declared(schema: str | list[str]) -> dict[str, Any]:
     """Return the attributes of a source that its reference to a contract tells."""
     if is_message(schema):
-        return {"format": PROTOBUF}
+        is_only = schema == ONLY_MESSAGE
+        return {"format": PROTOBUF, **({"schema": REGISTRY} if is_only else {})}
     declared = DeclaredFields.of(schema) if isinstance(schema, str) else None
     if declared is None:
         return _framed(schema)

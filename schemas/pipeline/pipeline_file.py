@@ -15,7 +15,7 @@ from pathlib import Path as FilePath
 from types import ModuleType
 from typing import ParamSpec, TypeVar
 
-from tallyweir.schemas.contract import REGISTRY, load_contract
+from tallyweir.schemas.contract import load_contract
 from tallyweir.schemas.errors import ContractError
 from tallyweir.schemas.event_contracts import (
     EventContracts,
@@ -100,7 +100,7 @@ def _read_event_contracts(
     """
     if not source.schemas or isinstance(source.schema, StandIn):
         return None
-    if REGISTRY in source.given_schemas:
+    if source.is_of_registry:
         return None
     key = source.key_reference
     of_key = None

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -23,12 +25,14 @@ from tallyweir.schemas.formats.json.tests.json_contracts import (
     contract_of as json_contract_of,
 )
 from tallyweir.schemas.formats.json.tests.made_documents import FIELDS, DocumentMaker
+from tallyweir.schemas.formats.protobuf.framed_protobuf import FramedProtobuf
 from tallyweir.schemas.formats.protobuf.tests.made_messages import (
     made_contract,
     made_message,
 )
 from tallyweir.schemas.schema_tree import is_flat
 from tallyweir.schemas.tests.strategies import contract_of
+from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
 _BATCH = 10_000
 _BASES = 200
@@ -79,10 +83,22 @@ def protobuf_corpus(seed: int) -> Corpus:
     return contract, [one or b"\0" for one in made]
 
 
+def framed_protobuf_corpus(seed: int) -> Corpus:
+    """Make the same behind a registry's header and indexes."""
+    contract, messages = protobuf_corpus(seed)
+    *_, own = json.loads(contract.text)["files"]
+    form = FramedProtobuf()
+    schema = RegisteredSchema(schema_id=7, kind=form.registry_kind, text=own)
+    text = form.read_registered(schema, "M").text
+    contract = replace(contract, schema_id=7, format=form, text=text)
+    return contract, [frame(7, b"\0" + one) for one in messages]
+
+
 CORPORA: dict[str, Callable[[int], Corpus]] = {
     "avro": avro_corpus,
     "json": json_corpus,
     "protobuf": protobuf_corpus,
+    "framed-protobuf": framed_protobuf_corpus,
 }
 
 

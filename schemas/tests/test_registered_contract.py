@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import fastavro
@@ -15,6 +16,7 @@ from tallyweir.schemas.codec import decode, encode
 from tallyweir.schemas.errors import ContractError
 from tallyweir.schemas.event_contracts import load_event_contracts
 from tallyweir.schemas.formats.avro.tests.made_changes import HEARTBEAT, envelope
+from tallyweir.schemas.pipeline.events.source import is_message
 from tallyweir.schemas.registered_contract import Pin
 from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 
@@ -33,11 +35,16 @@ def _pin(schema_id: int, subject: str = "orders-value") -> str:
     return Pin(subject=subject, version=3, schema_id=schema_id).reference
 
 
-@pytest.mark.parametrize("subject", ["orders-value", "a:1:2", "registry:x", ""])
+@pytest.mark.parametrize("subject", ["orders-value", "a:1:2", "registry:x", "a#b", ""])
 def test_a_pin_is_what_its_reference_says(subject: str) -> None:
     """A subject may have any characters."""
     pin = Pin(subject=subject, version=3, schema_id=17)
     assert pin == Pin.of(pin.reference)
+    for part in ("", "Order", "shop.Order"):
+        of_message = replace(pin, part=part)
+        assert of_message == Pin.of(of_message.reference)
+        assert is_message(of_message.reference)
+    assert not is_message(pin.reference)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from tallyweir.schemas.codec import decode
 from tallyweir.schemas.errors import DecodeError
+from tallyweir.schemas.pipeline.events.source import AVRO
 from tallyweir.services.look.id_candidates import KEY, IdCandidate
 from tallyweir.services.look.identity_store import IdentityCounts
 from tallyweir.services.look.looked_record import ReadExtent, TopicFacts
@@ -26,12 +27,10 @@ _FOR_EVER_MS = 100 * 365 * 86_400 * _MS_OF_S
 #: What to do about topics that this release does not read.
 _ADVICE = {
     ValueKind.JSON: "The documents have no field that could be a column.",
-    ValueKind.AVRO: "Its contract is not known here: give its file, with the schema "
-    "id in it, by --schema FILE.avsc.",
     ValueKind.BROKEN_JSON: "Correct the producer: every record would be a dead letter.",
 }
-_NOT_READ = "It reads JSON objects, changes of Debezium as JSON, and Avro in "
-_NOT_READ += "Confluent's framing."
+_NOT_READ = "It reads JSON objects, changes of Debezium as JSON, and Avro and Protobuf "
+_NOT_READ += "in Confluent's framing."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +90,7 @@ class LookReport:
             yield from self._id_parts(self.proposal)
             yield from self._time_parts(self.proposal)
         yield from self._kafka_parts()
-        if self.proposal is not None:
+        if self.proposal is not None and not self.proposal.of_registry:
             yield from self._row_parts(self.proposal)
 
     def _format_parts(self) -> Iterator[Part]:
@@ -116,6 +115,14 @@ class LookReport:
 
     def _field_parts(self, proposal: Proposal) -> Iterator[Part]:
         yield "\nFields"
+        if proposal.of_registry:
+            yield (
+                "  The schema registry has them. If its contract is in a file with the "
+                "schema id, give it by --schema FILE.avsc."
+                if proposal.of_registry == AVRO
+                else "  The schema registry has them."
+            )
+            return
         if proposal.contract is not None:
             rows = [
                 (one.name, one.type, "yes" if one.nullable else "no")

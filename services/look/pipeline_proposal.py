@@ -12,6 +12,7 @@ import yaml
 
 from tallyweir.schemas.contract import (
     CONTRACTS_FOLDER,
+    REGISTRY,
     Contract,
     ContractField,
     DeclaredFields,
@@ -19,6 +20,7 @@ from tallyweir.schemas.contract import (
 )
 from tallyweir.schemas.formats.json.json_envelope import DEBEZIUM, ROW
 from tallyweir.schemas.pipeline.checks.names import check_table
+from tallyweir.schemas.pipeline.events.source import AVRO, PROTOBUF
 from tallyweir.schemas.pipeline.file_schema import editor_line
 from tallyweir.services.look.disorder import written_delay
 from tallyweir.services.look.document_fields import LookedField
@@ -35,7 +37,9 @@ from tallyweir.sinks.protocol.durations import format_duration
 POSITION = "position"
 #: The readable kind must have this share of the values, or no file is written.
 MAIN_SHARE = 0.5
-_READABLE = (*DOCUMENTS, ValueKind.AVRO, *CHANGES)
+#: How values behind ids of a registry are written.
+_FRAMED = {ValueKind.AVRO: AVRO, ValueKind.FRAMED_PROTOBUF: PROTOBUF}
+_READABLE = (*DOCUMENTS, *_FRAMED, *CHANGES)
 _ID_TYPES = frozenset({"text", "uuid", "integer", "bigint", "smallint"})
 _AVRO_IDS = frozenset({"string", "int", "long", "uuid", "bytes"})
 _AVRO_TIMES = frozenset({"timestamp-millis", "timestamp-micros"})
@@ -53,7 +57,8 @@ class Proposal:
 
     Attributes:
         fields: Of JSON, the fields that become columns.
-        contract: Of Avro, the contract.
+        contract: Of Avro, the contract, if it is known here.
+        of_registry: The format of a schema registry's contract; empty if it has none.
         envelope: What is around the fields; empty if nothing is.
         event_id: The chosen ID; None for the position.
         event_time: The chosen time; None for Kafka's timestamp.
@@ -64,6 +69,7 @@ class Proposal:
     topic: str
     fields: Sequence[LookedField] = ()
     contract: Contract | None = None
+    of_registry: str = ""
     envelope: str = ""
     event_id: IdCandidate | None
     event_time: TimeCandidate | None
@@ -101,7 +107,10 @@ class Proposal:
         return self._column(self.event_time.name)
 
     def load_contract(self) -> Contract:
-        """Return the contract of the events, by which the driver will read them."""
+        """Return the contract of the events, by which the driver will read them.
+
+        It must not be a registry's.
+        """
         if self.contract is not None:
             return self.contract
         declared = DeclaredFields(
@@ -175,9 +184,18 @@ def propose(profile: TopicProfile, topic: str) -> Proposal | None:
             ids=[],
             times=[*profile.kafka_times.measure()],
         )
+    if kind not in _FRAMED:
+        return None
     contract = _main_contract(profile) if kind is ValueKind.AVRO else None
     if contract is None:
-        return None
+        return Proposal(
+            topic=topic,
+            of_registry=_FRAMED[kind],
+            event_id=choose_id(ids, frozenset(headers), topic),
+            event_time=None,
+            ids=[one for one in ids if one.name in _shown_ids(set(), headers)],
+            times=[*profile.kafka_times.measure()],
+        )
     id_names = _names(contract.fields, _AVRO_IDS)
     return Proposal(
         topic=topic,
@@ -235,6 +253,10 @@ def write_yaml(proposal: Proposal, read: str, folder: Path) -> str:
 
 def _content_lines(proposal: Proposal, folder: Path) -> list[str]:
     contract = proposal.contract
+    if proposal.of_registry:
+        is_usual = proposal.of_registry == AVRO
+        written = [] if is_usual else [f"  format: {proposal.of_registry}"]
+        return [*written, f"  schema: {REGISTRY}"]
     if contract is None:
         notes = {one.name: one.type.note for one in proposal.fields}
         fields = [

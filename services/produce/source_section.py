@@ -147,6 +147,8 @@ def _schemas(path: Path, source: dict[str, object]) -> tuple[str, ...]:
                 DeclaredFields(fields={}, unknown=unknown, schema=name).reference
                 for name in names
             )
+        if source.get("format") == "protobuf" and names == (REGISTRY,):
+            return (f"{REGISTRY}#",)
         envelope = _text_or_none(path, source, "envelope")
         return tuple(with_framing(name, framing, envelope) for name in names)
     if not isinstance(fields, dict):

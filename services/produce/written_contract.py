@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallyweir.schemas.contract import (
-    REGISTRY,
     Contract,
     DeclaredFields,
+    is_of_registry,
     load_contract,
 )
 from tallyweir.schemas.event_contracts import load_event_contract
@@ -58,8 +58,11 @@ def load_written_contract(
     subject = section.subject or f"{topic}-value"
     declared = DeclaredFields.of(schema)
     envelope, name = split_envelope(schema)
-    if (name if declared is None else declared.schema) == REGISTRY:
+    named = name if declared is None else declared.schema
+    if is_of_registry(named):
         pin, kept = _find_pinned(section.pipeline, subject) or _ask_newest(subject)
+        _, mark, part = named.partition("#")
+        pin = replace(pin, part=part if mark else None)
         reference = with_framing(pin.reference, Framing.CONFLUENT, envelope)
         if declared is not None:
             reference = replace(declared, schema=reference).reference

@@ -256,7 +256,10 @@ def pin_contracts(
         migrate(home_dsn)
     found: list[RegisteredSchema] = []
 
-    def pinned(subject: str) -> Pin:
+    def pinned(subject: str, part: str | None) -> Pin:
+        return replace(version_of(subject), part=part)
+
+    def version_of(subject: str) -> Pin:
         in_force = Pin.find(references, subject)
         if in_force is not None and not newest:
             return in_force
@@ -271,14 +274,14 @@ def pin_contracts(
 
     source, known = pipeline.source, None
     enrich = tuple(
-        replace(one, schema=pinned(one.wanted_subject).reference)
+        replace(one, schema=pinned(one.wanted_subject, one.wanted_part).reference)
         if one.wanted_subject
         else one
         for one in pipeline.enrich
     )
     pipeline = replace(pipeline, enrich=enrich)
     if source.wanted_subject is not None:
-        pin = pinned(source.wanted_subject)
+        pin = pinned(source.wanted_subject, source.wanted_part)
         source = replace(source, schema=pin.reference, subject=None)
         pipeline = replace(pipeline, source=source)
         reference = source.key_reference

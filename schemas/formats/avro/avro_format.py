@@ -275,7 +275,8 @@ class Avro(Format):
         del part
         return read_schema(content, path)
 
-    def read_registered(self, schema: RegisteredSchema) -> Schema:
+    def read_registered(self, schema: RegisteredSchema, part: str = "") -> Schema:
+        del part
         path = Path(f"schema {schema.schema_id} of the registry")
         texts = [text for _, text in schema.references]
         try:

@@ -62,6 +62,7 @@ from tallyweir.schemas.formats.avro.wire_format import (
     split,
 )
 from tallyweir.schemas.formats.decoded_columns import (
+    UNKNOWN_IDS_MAX,
     DecodedEvents,
     arrow_type,
     column_types,
@@ -324,8 +325,6 @@ def _default_value(node: SchemaNode, default: object) -> object:
 
 _HEADER_MASK = (1 << 8 * HEADER_BYTES) - 1
 _NO_HEADER = -1
-#: Most ids of unknown writers that are told of one batch.
-_UNKNOWN_MAX = 5_000
 _NO_BYTES = np.zeros(0, dtype=np.uint8)
 _WORD_BYTES = 8
 
@@ -575,7 +574,7 @@ class _Headers:
             is_unknown &= self._has_header
         found = np.unique(self._words[is_unknown])
         # The payload's first byte is the number's lowest.
-        found = found[found & 0xFF == MAGIC][:_UNKNOWN_MAX]
+        found = found[found & 0xFF == MAGIC][:UNKNOWN_IDS_MAX]
         ids = (split(one.to_bytes(HEADER_BYTES, "little"))[0] for one in found.tolist())
         return frozenset(one for one in ids if one > 0)
 

@@ -8,7 +8,7 @@ fields itself. So the id says nothing that is needed: it is skipped.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
@@ -68,18 +68,7 @@ class FramedJson(Json):
         self, payload: bytes, writer: Contract, *, until: str | None = None
     ) -> BegunEvent:
         begun = Json.read_begun(self, payload[HEADER_BYTES:], writer, until=until)
-        failed_at = begun.failed_at
-        return BegunEvent(
-            fields=tuple(
-                replace(
-                    one,
-                    from_byte=one.from_byte + HEADER_BYTES,
-                    until_byte=one.until_byte + HEADER_BYTES,
-                )
-                for one in begun.fields
-            ),
-            failed_at=None if failed_at is None else failed_at + HEADER_BYTES,
-        )
+        return begun.behind(HEADER_BYTES)
 
     def decoder(
         self, contracts: EventContracts, wanted: Collection[str]

@@ -54,7 +54,8 @@ class Json(Format):
         del part
         return self._schema(content, path.name.removesuffix(self.suffix))
 
-    def read_registered(self, schema: RegisteredSchema) -> Schema:
+    def read_registered(self, schema: RegisteredSchema, part: str = "") -> Schema:
+        del part
         name = f"schema_{schema.schema_id}"
         return self._schema(schema.text.encode(), name, schema.references)
 

@@ -8,5 +8,8 @@
 - ``protobuf_codec``: the compiled form of a contract, for one message.
 - ``protobuf_decoder``: a batch of payloads to columns.
 - ``message_indexes``: which message of a file a schema registry's frame names.
+- ``registered_proto``: reads a schema of a registry, with the files that it imports.
+- ``message_compatibility``: whether one message type reads another's payloads rightly.
+- ``framed_protobuf``: messages behind a registry's ids, as a format.
 - ``protobuf_damages``: ways to break a payload.
 """

@@ -7,16 +7,22 @@ varints. The first message of a file is written as a single zero.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from google.protobuf import descriptor_pb2
 
 from tallyweir.schemas.errors import DecodeError, ReasonCode
 from tallyweir.schemas.formats.protobuf.wire_walk import MessageFault, read_varint
 
+Indexes = tuple[int, ...]
+"""The place of each message in the one around it, the outermost first."""
+
 #: Messages are not nested deeper than that by anyone.
 _INDEXES_MAX = 32
+_FIRST: Indexes = (0,)
 
 
-def split_indexes(body: bytes) -> tuple[tuple[int, ...], bytes]:
+def split_indexes(body: bytes) -> tuple[Indexes, bytes]:
     """Split what follows a registry's id into the indexes and the message.
 
     Raises:
@@ -32,30 +38,40 @@ def split_indexes(body: bytes) -> tuple[tuple[int, ...], bytes]:
             indexes.append(index)
     except MessageFault as exc:
         raise DecodeError(ReasonCode.MALFORMED, f"message indexes: {exc.saw}") from exc
-    return tuple(indexes) or (0,), body[at:]
+    return tuple(indexes) or _FIRST, body[at:]
 
 
-def message_at(
-    file: descriptor_pb2.FileDescriptorProto, indexes: tuple[int, ...]
-) -> str:
-    """Return the full name of the message that indexes lead to.
+def join_indexes(indexes: Indexes) -> bytes:
+    """Write indexes as ``split_indexes`` reads them."""
+    if indexes == _FIRST:
+        return b"\0"
+    return b"".join(_written(one << 1) for one in (len(indexes), *indexes))
 
-    Raises:
-        DecodeError: The file has no such message.
-    """
-    names = [file.package] if file.package else []
-    inner = file.message_type
-    for index in indexes:
-        if not 0 <= index < len(inner):
-            raise DecodeError(
-                ReasonCode.UNKNOWN_SCHEMA,
-                f"{file.name} has no message at {list(indexes)}",
-            )
-        names.append(inner[index].name)
-        inner = inner[index].nested_type
-    return ".".join(names)
+
+def list_messages(
+    file: descriptor_pb2.FileDescriptorProto,
+) -> Iterator[tuple[Indexes, str]]:
+    """Yield the indexes and the full name of each message, those of maps included."""
+    return _listed(file.message_type, (), f"{file.package}." if file.package else "")
+
+
+def _listed(
+    messages: Iterable[descriptor_pb2.DescriptorProto], outer: Indexes, prefix: str
+) -> Iterator[tuple[Indexes, str]]:
+    for index, one in enumerate(messages):
+        indexes, name = (*outer, index), f"{prefix}{one.name}"
+        yield indexes, name
+        yield from _listed(one.nested_type, indexes, f"{name}.")
 
 
 def _read_number(body: bytes, at: int) -> tuple[int, int]:
     value, at = read_varint(body, at, len(body))
     return value >> 1 ^ -(value & 1), at
+
+
+def _written(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:  # noqa: PLR2004 - what a byte holds besides its mark
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*parts, value))

@@ -12,7 +12,7 @@ import difflib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -27,18 +27,25 @@ _SHOWN = 300
 _LISTED = 10
 
 
-def compile_source(path: Path) -> bytes:
+def compile_source(path: Path, *given: Path, told: Path | None = None) -> bytes:
     """Compile a source; it may import the files of its folder and Google's types.
 
+    Args:
+        path: The source.
+        given: Compiled files, beside it, that it may import too.
+        told: What messages call the source; None for its path.
+
     Returns:
-        A serialised ``FileDescriptorSet``.
+        A serialised ``FileDescriptorSet``, in which the source comes last.
 
     Raises:
         ContractError: The compiler refuses it; the error has all that it says.
     """
     # A process of its own: the compiler writes its messages to the standard error.
     command = ["-m", "grpc_tools.protoc", "-I.", "--include_imports"]
+    command += [f"--descriptor_set_in={one.name}" for one in given]
     command += ["--descriptor_set_out=/dev/stdout", path.name]
+    told = told or path
     try:
         done = subprocess.run(
             [sys.executable, "-P", *command],
@@ -48,13 +55,13 @@ def compile_source(path: Path) -> bytes:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
-        raise _malformed(path, f"cannot be compiled ({exc})") from exc
+        raise malformed(told, f"cannot be compiled ({exc})") from exc
     if done.returncode == 0:
         return done.stdout
-    told = done.stderr.decode(errors="replace").splitlines()
-    lines = [one for one in told if one.strip() and "warning:" not in one]
-    raise_faults([_malformed(path, f"is refused: {one:.{_SHOWN}}") for one in lines])
-    raise _malformed(path, f"cannot be compiled (exit code {done.returncode})")
+    said = done.stderr.decode(errors="replace").splitlines()
+    lines = [one for one in said if one.strip() and "warning:" not in one]
+    raise_faults([malformed(told, f"is refused: {one:.{_SHOWN}}") for one in lines])
+    raise malformed(told, f"cannot be compiled (exit code {done.returncode})")
 
 
 def read_compiled(content: bytes, path: Path, message: str) -> str:
@@ -75,23 +82,40 @@ def read_compiled(content: bytes, path: Path, message: str) -> str:
     try:
         files = descriptor_pb2.FileDescriptorSet.FromString(content).file
     except InvalidBytesError as exc:
-        raise _malformed(path, "is not a compiled descriptor set") from exc
-    names = [
-        name
-        for file in files
-        for one in file.message_type
-        for name in _names_of(one, f"{file.package}." if file.package else "")
-    ]
-    chosen = _choose(path, message, names)
+        raise malformed(path, "is not a compiled descriptor set") from exc
+    names = [name for file in files for name in names_of(file)]
+    chosen = choose_message(path, message, names, path.name)
+    return canonical_text(files, chosen, path)
+
+
+def canonical_text(
+    files: Iterable[descriptor_pb2.FileDescriptorProto],
+    message: str,
+    path: Path,
+    **more: object,
+) -> str:
+    """Return the text of a message that ``message_of`` takes.
+
+    Args:
+        files: The message's file, and those that it imports before it.
+        message: Its full name.
+        path: What errors call the contract.
+        more: What else the text is to hold.
+
+    Raises:
+        ContractError: A file lacks one that it imports, or contradicts itself.
+    """
+    written = []
     for file in files:
         # Only comments and places differ between equal sources.
         file.ClearField("source_code_info")
-    written = [base64.b64encode(one.SerializeToString()).decode() for one in files]
-    text = json.dumps({"files": written, "message": chosen}, separators=(",", ":"))
+        written.append(base64.b64encode(file.SerializeToString()).decode())
+    document = {"files": written, "message": message, **more}
+    text = json.dumps(document, separators=(",", ":"))
     try:
         message_of(text)
     except TypeError as exc:
-        raise _malformed(path, f"is not complete: {exc!s:.{_SHOWN}}") from exc
+        raise malformed(path, f"is not complete: {exc!s:.{_SHOWN}}") from exc
     return text
 
 
@@ -111,15 +135,35 @@ def message_of(text: str) -> Descriptor:
     return found
 
 
-def _names_of(message: descriptor_pb2.DescriptorProto, prefix: str) -> Iterator[str]:
+def names_of(file: descriptor_pb2.FileDescriptorProto) -> Iterator[str]:
+    """Yield the full names of a file's messages, but for those that maps consist of."""
+    prefix = f"{file.package}." if file.package else ""
+    for one in file.message_type:
+        yield from _names_within(one, prefix)
+
+
+def _names_within(
+    message: descriptor_pb2.DescriptorProto, prefix: str
+) -> Iterator[str]:
     if message.options.map_entry:
         return
     yield f"{prefix}{message.name}"
     for inner in message.nested_type:
-        yield from _names_of(inner, f"{prefix}{message.name}.")
+        yield from _names_within(inner, f"{prefix}{message.name}.")
 
 
-def _choose(path: Path, wanted: str, names: list[str]) -> str:
+def choose_message(path: Path, wanted: str, names: list[str], place: str) -> str:
+    """Return the full name of the message that a reference names.
+
+    Args:
+        path: What errors call the contract.
+        wanted: The name, with or without its package; empty if there is none.
+        names: The full names that there are.
+        place: What stands before ``#`` in a reference.
+
+    Raises:
+        ContractError: ``CONTRACT_MESSAGE``: none has that name, or several have.
+    """
     if wanted in names:
         return wanted
     found = [one for one in names if one.endswith(f".{wanted}")] if wanted else []
@@ -134,11 +178,12 @@ def _choose(path: Path, wanted: str, names: list[str]) -> str:
         if wanted
         else f"The reference to {path} names no message.",
         why="Nothing in a payload says which message of the file it is.",
-        fix=f"Write {path.name}#MESSAGE, with one of {fits or 'its messages'}.",
+        fix=f"Write {place}#MESSAGE, with one of {fits or 'its messages'}.",
     )
 
 
-def _malformed(path: Path, saw: str) -> ContractError:
+def malformed(path: Path, saw: str) -> ContractError:
+    """Return the error that a contract's file is not one."""
     return ContractError(
         "CONTRACT_MALFORMED",
         saw=f"{path} {saw}.",

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from tallyweir.schemas.contract import REGISTRY, DeclaredFields
+from tallyweir.schemas.contract import REGISTRY, DeclaredFields, is_of_registry
 from tallyweir.schemas.formats.avro.wire_format import Framing
 from tallyweir.schemas.formats.json.json_envelope import ENVELOPES, OP
 from tallyweir.schemas.formats.known_formats import with_framing
@@ -71,7 +71,8 @@ class Enrichment:
         database: Database of the table.
         topic: The lookup topic; the newest record of each key counts.
         schema: Contract of the topic's values, as in ``Source``; ``registry`` for the
-            subject ``TOPIC-value`` of a schema registry.
+            subject ``TOPIC-value`` of a schema registry, of Protobuf with ``#`` and the
+            message.
         fields: Of a topic of JSON, the path of each field to its Postgres type, as in
             ``Source``, instead of a contract; ``schema`` may be ``registry`` beside it.
         envelope: ``debezium`` if the values are the changes of a table; the lookup then
@@ -110,8 +111,14 @@ class Enrichment:
     @property
     def wanted_subject(self) -> str | None:
         """The subject to pin a version of; None if no registry has the contract."""
-        is_registered = self.schema == REGISTRY and not self.fields
+        is_registered = is_of_registry(self.schema) and not self.fields
         return f"{self.topic}-value" if is_registered else None
+
+    @property
+    def wanted_part(self) -> str | None:
+        """The message of the subject's schema; None if it is one contract."""
+        _, mark, part = (self.schema or "").partition("#")
+        return part if mark else None
 
     @property
     def reference(self) -> str:

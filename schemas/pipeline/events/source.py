@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, PlainValidator
 
-from tallyweir.schemas.contract import REGISTRY, DeclaredFields
+from tallyweir.schemas.contract import REGISTRY, DeclaredFields, is_of_registry
 from tallyweir.schemas.formats.avro.wire_format import Framing
 from tallyweir.schemas.formats.json.json_envelope import ENVELOPES
 from tallyweir.schemas.formats.known_formats import with_framing
@@ -54,6 +54,8 @@ PROTOBUF = "protobuf"
 _FORMATS = (AVRO, JSON, PROTOBUF)
 #: What the reference to a message holds.
 _MESSAGE_MARKS = (".proto#", ".pb#")
+#: The reference to the only message of a registry's schema.
+ONLY_MESSAGE = f"{REGISTRY}#"
 UNKNOWN = "ignore"
 
 
@@ -107,7 +109,8 @@ class Source:
             contracts and the columns of all. For Protobuf, the path of one ``.proto``
             or ``.pb`` file, then ``#`` and the message. For JSON, the path of one
             ``.schema.json`` file. None if ``fields`` names the columns; ``registry``
-            if a schema registry has the contract.
+            if a schema registry has the contract, of Protobuf with ``#`` and the
+            message if the schema has several.
         subject: The registry's subject; None for the topic's, ``TOPIC-value``.
         format: How payloads are written: ``avro``, ``json`` or ``protobuf``.
         fields: For JSON, the path of each field to its Postgres type, in the order of
@@ -174,6 +177,8 @@ class Source:
                 ).reference
                 for name in self.given_schemas
             )
+        if self.format == PROTOBUF and self.given_schemas == (REGISTRY,):
+            return (ONLY_MESSAGE,)
         return tuple(
             with_framing(name, self.framing, self.envelope)
             for name in self.given_schemas
@@ -187,9 +192,26 @@ class Source:
         return (self.schema,) if isinstance(self.schema, str) else self.schema or ()
 
     @property
+    def is_of_registry(self) -> bool:
+        """Whether the pipeline file leaves a contract to a schema registry."""
+        if self.format == PROTOBUF:
+            return any(map(is_of_registry, self.given_schemas))
+        return REGISTRY in self.given_schemas
+
+    @property
+    def wanted_part(self) -> str | None:
+        """The message of the subject's schema, empty for the only one.
+
+        None if schemas of the format are one contract each.
+        """
+        if self.format != PROTOBUF:
+            return None
+        return self.given_schemas[0].partition("#")[2]
+
+    @property
     def wanted_subject(self) -> str | None:
         """The subject to pin a version of; None if no registry has the contract."""
-        if self.given_schemas != (REGISTRY,):
+        if len(self.given_schemas) != 1 or not self.is_of_registry:
             return None
         return self.subject or f"{self.topics[0]}-value"
 
@@ -308,9 +330,7 @@ class Source:
                     fix="Write its name or path; the fields of JSON go into fields, "
                     "and how Avro is framed into framing.",
                 )
-            elif not isinstance(schema, StandIn) and is_message(schema) != (
-                self.format == PROTOBUF
-            ):
+            elif not isinstance(schema, StandIn) and self._is_unfit(schema):
                 yield self._unfit_schema(schema, index)
             if schema in self.given_schemas[:index]:
                 yield Problem(
@@ -321,21 +341,25 @@ class Source:
                     fix="Remove one.",
                 )
 
+    def _is_unfit(self, schema: str) -> bool:
+        if schema == REGISTRY:
+            return False
+        return is_message(schema) != (self.format == PROTOBUF)
+
     def _unfit_schema(self, schema: str, index: int) -> Problem:
         fix = f"Add format: {PROTOBUF}."
         if self.format == PROTOBUF:
-            fix = "Write schema: FILE.proto#MESSAGE."
+            fix = f"Write schema: FILE.proto#MESSAGE, or schema: {REGISTRY}."
         return Problem(
             code="PIPELINE_VALUE",
             at=("schema", index),
             saw=f"The schema is {schema!r:.80}, and the format {self.format}.",
-            why="A message of a .proto or .pb file is the contract of Protobuf's "
-            "values, and of no others.",
+            why="A message is the contract of Protobuf's values, and of no others.",
             fix=fix,
         )
 
     def _find_registry_problems(self) -> Iterator[Problem]:
-        if self.subject is not None and REGISTRY not in self.given_schemas:
+        if self.subject is not None and not self.is_of_registry:
             yield Problem(
                 code="PIPELINE_VALUE",
                 at=("subject",),
@@ -343,7 +367,7 @@ class Source:
                 why="A subject is a name of schemas in a schema registry.",
                 fix=f"Write schema: {REGISTRY} without fields, or remove subject.",
             )
-        if REGISTRY not in self.given_schemas:
+        if not self.is_of_registry:
             return
         if len(self.given_schemas) > 1:
             yield Problem(
@@ -415,7 +439,12 @@ class Source:
 
 def is_message(schema: object) -> bool:
     """Tell whether a reference to a contract names a message."""
-    return isinstance(schema, str) and any(one in schema for one in _MESSAGE_MARKS)
+    if not isinstance(schema, str):
+        return False
+    if schema.startswith((ONLY_MESSAGE, f"{REGISTRY}:")):
+        # A subject may have any characters.
+        return "#" in schema.rpartition(":")[2]
+    return any(one in schema for one in _MESSAGE_MARKS)
 
 
 def _check_id_part(part: str | HeaderId | PositionId, at: Path) -> Iterator[Problem]:

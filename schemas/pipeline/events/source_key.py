@@ -9,17 +9,20 @@ from typing import ClassVar
 from pydantic import Field
 
 from tallyweir.schemas.contract import DeclaredFields
+from tallyweir.schemas.formats.known_formats import format_of
 from tallyweir.schemas.formats.plain_format import PLAIN_TYPES
 from tallyweir.schemas.pipeline.checks.problems import Problem, raise_if_any
 from tallyweir.schemas.pipeline.document.file_keys import Keys, Pairs, Text
 
 _JSON = "json"
 _AVRO = "avro"
+_PROTOBUF = "protobuf"
 #: The attribute that says the columns, by the format.
 _DECLARED_BY: Mapping[str, str | None] = {
     **dict.fromkeys(PLAIN_TYPES),
     _JSON: "fields",
     _AVRO: "schema",
+    _PROTOBUF: "schema",
 }
 
 
@@ -28,10 +31,10 @@ class SourceKey:
     """How the keys of records are written; events get the columns that they hold.
 
     Attributes:
-        format: ``text`` or ``bigint`` for the column ``key``; ``json`` or ``avro`` for
-            a column ``key_FIELD`` for each field.
+        format: ``text`` or ``bigint`` for the column ``key``; ``json``, ``avro`` or
+            ``protobuf`` for a column ``key_FIELD`` for each field.
         fields: For JSON, the path of each field to its Postgres type, as in ``Source``.
-        schema: For Avro, the contract of the keys, as in ``Source``.
+        schema: For Avro and Protobuf, the contract of the keys, as in ``Source``.
     """
 
     format: str
@@ -78,6 +81,20 @@ class SourceKey:
                     why=f"A key in this format has no {name}.",
                     fix=f"Remove {name}, or write another format.",
                 )
+
+        written_in = format_of(self.schema) if self.schema else None
+        if written_in is not None and written_in.has_parts != (
+            self.format == _PROTOBUF
+        ):
+            yield Problem(
+                code="PIPELINE_VALUE",
+                at=("schema",),
+                saw=f"The schema of the key is {self.schema!r:.80}, and its format "
+                f"{self.format}.",
+                why="A message of a .proto or .pb file is the contract of Protobuf's "
+                "values, and of no others.",
+                fix="Write FILE.proto#MESSAGE with format: protobuf.",
+            )
 
 
 class SourceKeyKeys(Keys[SourceKey]):

@@ -44,6 +44,19 @@ def _load(directory: Path, text: str) -> Pipeline:
     return load_pipeline(file)
 
 
+def test_a_message_of_a_file_may_be_the_key(tmp_path: Path) -> None:
+    """Its fields are columns of the event."""
+    key = "  key: {format: protobuf, schema: orders.proto#Order}\n  event_id: "
+    pipeline = _load(
+        tmp_path,
+        _VALID.replace("  event_id: order_id", f"{key}key.order_id").replace(
+            "total]", "total, key_total]"
+        ),
+    )
+    assert "key_order_id" == pipeline.source.event_id
+    assert pipeline == from_json(pipeline_definition_json(pipeline))
+
+
 def test_the_ledgers_definition_names_the_message(tmp_path: Path) -> None:
     """And tells the format by it."""
     pipeline = _load(tmp_path, _VALID)
@@ -60,6 +73,16 @@ def test_the_ledgers_definition_names_the_message(tmp_path: Path) -> None:
         ("  format: protobuf\n", "", "Add format: protobuf"),
         ("orders.proto#Order", "page_view.v1", "Write schema: FILE.proto#MESSAGE"),
         ("schema: orders.proto#Order", "fields: {a: text}", "has fields, and the"),
+        (
+            "  event_id",
+            "  key: {format: avro, schema: orders.proto#Order}\n  event_id",
+            "The schema of the key is",
+        ),
+        (
+            "  event_id",
+            "  key: {format: protobuf, schema: a.avsc}\n  event_id",
+            "The schema of the key is",
+        ),
         ("total]", "totl]", "PIPELINE_UNKNOWN_COLUMN"),
         ("event_time: placed_at", "event_time: total", "PIPELINE_COLUMN_TYPE"),
     ],

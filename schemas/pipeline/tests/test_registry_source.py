@@ -53,6 +53,8 @@ def _load(directory: Path, old: str = "", new: str = "") -> Pipeline:
         (_JSON, None),
         ("  format: json\n  unknown: rest\n  schema: registry\n", "orders-value"),
         ("  schema: registry\n  envelope: debezium\n", "orders-value"),
+        ("  format: protobuf\n  schema: registry\n", "orders-value"),
+        ("  format: protobuf\n  schema: registry#Order\n", "orders-value"),
     ],
 )
 def test_the_subject_is_that_of_the_topic_unless_it_is_named(
@@ -89,6 +91,8 @@ def test_the_subject_is_that_of_the_topic_unless_it_is_named(
             "format: json\n  schema: [a.schema.json, b.schema.json]",
             "a.schema.json, b.schema.json",
         ),
+        ("schema: registry", "schema: registry#Order", "format avro"),
+        ("schema: registry", "format: protobuf\n  schema: a.avsc", "format protobuf"),
         ("schema: registry", "schema: registry\n  fields: {a: text}", "has fields"),
     ],
 )

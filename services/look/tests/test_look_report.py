@@ -10,6 +10,7 @@ import yaml
 
 from tallyweir.schemas.codec import encode
 from tallyweir.schemas.contract import load_contract
+from tallyweir.schemas.pipeline.events.source import PositionId
 from tallyweir.schemas.pipeline.pipeline_file import load_pipeline
 from tallyweir.services.look.look import require_new
 from tallyweir.services.look.pipeline_proposal import (
@@ -143,6 +144,26 @@ def test_a_known_avro_contract_is_named_in_the_file(tmp_path: Path) -> None:
         source.event_time,
     )
     assert "order.v1" in told(found)
+
+
+@pytest.mark.parametrize(
+    ("body", "written"),
+    [(b"\x06abc\x02", "avro"), (b"\x00\x0a\x03abc\x10\x01", "protobuf")],
+)
+def test_values_behind_unknown_ids_are_left_to_the_registry(
+    tmp_path: Path, body: bytes, written: str
+) -> None:
+    """Nothing is known of their fields, so ID and time are Kafka's."""
+    found = [record(b"\0\0\0\0\x2a" + body, number) for number in range(5)]
+    path = tmp_path / "orders.yaml"
+    path.write_text(write_yaml(proposed(found), "all", tmp_path), "utf-8")
+    source = load_pipeline(path).source
+    assert ("registry", written) == (source.schema, source.format)
+    assert "orders-value" == source.wanted_subject
+    assert PositionId() == source.event_id
+    assert "kafka_timestamp" == source.event_time
+    assert "The schema registry has them." in told(found)
+    assert "schema id 42: 5 values, not known here" in told(found)
 
 
 @pytest.mark.parametrize("has_schema", [False, True])

@@ -97,6 +97,26 @@ def test_documents_have_the_id_of_their_topics_subject(
     }
 
 
+@pytest.mark.parametrize(
+    ("more", "named", "indexes"),
+    [("", "registry", b"\0"), ("message Payment {}", "registry#Order", b"\2\2")],
+)
+def test_messages_have_the_indexes_of_the_one_that_the_pipeline_names(
+    tmp_path: Path, registry: FakeRegistry, more: str, named: str, indexes: bytes
+) -> None:
+    """Without a name it is the only one."""
+    order = "message Order { string order_id = 1; int32 amount = 2; }"
+    found = {"subject": "orders", "version": 3, "id": 17, "schemaType": "PROTOBUF"}
+    schema = f'syntax = "proto3"; {more} {order}'
+    path = "/subjects/orders/versions/latest"
+    registry.answers[path] = (200, {**found, "schema": schema})
+    written = f"format: protobuf\n  schema: {named}"
+    contract = _load(tmp_path, _AVRO.replace("schema: registry", written))
+    payload = encode(contract, _RECORD)
+    assert b"\0\0\0\0\x11" + indexes + b"\n\1a\x10\7" == payload
+    assert _RECORD == decode(payload, {17: contract})
+
+
 @pytest.mark.parametrize("text", [_AVRO, _JSON])
 def test_nothing_is_sent_under_an_id_that_the_registry_does_not_have(
     tmp_path: Path, registry: FakeRegistry, text: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -53,6 +54,22 @@ def test_an_id_of_several_values_is_their_json_array(seed: int) -> None:
         shown = [one.hex() if isinstance(one, bytes) else one for one in row]
         assert found == json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
         assert json.loads(found) == shown
+
+
+def test_a_batch_of_keys_may_be_messages(tmp_path: Path) -> None:
+    """A key that is none, or no key, has nulls."""
+    text = 'syntax = "proto3"; message K { int64 id = 1; optional string s = 2; }'
+    (tmp_path / "key.proto").write_text(text)
+    contracts = load_key_contracts("key.proto#K", tmp_path)
+    assert ["key_id", "key_s"] == [one.name for one in contracts.fields]
+    assert not contracts.may_lack
+    keys = [b"\x08\7", None, b"", b"\x08", b"\x08\7\x12\1x"]
+    found = contracts.decoder(["key_id", "key_s"]).decode(pa.array(keys, pa.binary()))
+    assert [7, None, 0, None, 7] == found.columns["id"].to_pylist()
+    assert [None, None, None, None, "x"] == found.columns["s"].to_pylist()
+    faults = [contracts.find_fault(one) for one in keys]
+    assert [True, False, True, False, True] == found.is_event.tolist()
+    assert [True, True, True, False, True] == [one is None for one in faults]
 
 
 @pytest.mark.parametrize("kind", ["text", "bigint"])
