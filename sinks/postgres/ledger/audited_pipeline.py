@@ -62,7 +62,8 @@ class AuditedOutput:
     drops_late: bool
     #: The databases that hold its table; with several, each row is in one of them.
     databases: tuple[str, ...]
-    #: Columns that, with the window, identify a group; empty for append outputs.
+    #: Columns that, with the window, identify a group, as its table calls them; empty
+    #: for append outputs.
     by: tuple[str, ...]
     #: How long a window may still be revised, as an interval for Postgres; None for
     #: outputs without windows.
@@ -430,6 +431,6 @@ def _output(definition: Mapping[str, Any]) -> AuditedOutput:
         kind=kind_of(definition),
         drops_late=definition.get("late") == "drop",
         databases=tuple(definition.get("databases", (HOME,))),
-        by=tuple(definition.get("by", ())),
+        by=tuple(map(stored_name, definition.get("by", ()))),
         allowed_lateness=definition.get("allowed_lateness"),
     )
