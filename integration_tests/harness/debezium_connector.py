@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from psycopg.conninfo import conninfo_to_dict
 
@@ -38,16 +39,22 @@ def start_source(directory: Path) -> EmbeddedPostgres:
 
 def as_avro(registry: Apicurio) -> dict[str, str]:
     """Return the settings by which a connector writes Avro behind a registry's ids."""
+    url = urlsplit(registry.url)
     converter = {
-        "url": registry.url.replace("ccompat/v7", "registry/v2"),
-        "auto-register": "true",
-        "auto-register.if-exists": "RETURN_OR_UPDATE",
-        "as-confluent": "true",
-        "use-id": "globalId",
-        "headers.enabled": "false",
+        "registry.url": f"http://{url.hostname}:{url.port}/apis/registry/v2",
+        "registry.auto-register": "true",
+        "registry.auto-register.if-exists": "RETURN_OR_UPDATE",
+        "registry.as-confluent": "true",
+        "registry.use-id": "globalId",
+        "registry.headers.enabled": "false",
+        "auth.username": url.username,
+        "auth.password": url.password,
     }
-    of_registry = "value.converter.apicurio.registry"
-    given = {f"{of_registry}.{name}": value for name, value in converter.items()}
+    given = {
+        f"value.converter.apicurio.{name}": value
+        for name, value in converter.items()
+        if value is not None
+    }
     return {"value.converter": _AVRO, **given}
 
 
