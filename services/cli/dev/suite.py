@@ -38,7 +38,7 @@ _NOT_LONG = ("-m", "not long")
 _ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile")
 #: A test that runs on what others leave of the cores takes a multiple of its time.
 _PATIENTLY = ("--timeout", "900")
-#: Each lane has its own broker, Postgres and drivers, with at most about 2 GB of
+#: Each lane has its own broker, Postgres and drivers, with at most about 2.5 GB of
 #: memory. A lane that has nothing left takes over half of what the other has.
 _IN_TWO_LANES = ("-n", "2", "--dist", "worksteal")
 
