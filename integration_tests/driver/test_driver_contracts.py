@@ -23,7 +23,7 @@ from integration_tests.harness.replayed import replay
 from tallyweir.schemas.codec import diagnose, encode
 from tallyweir.schemas.contract import load_contract
 from tallyweir.schemas.formats.avro.tests.made_payloads import encoded_number
-from tallyweir.schemas.formats.avro.wire_format import Framing
+from tallyweir.schemas.formats.framing import Framing
 from tallyweir.schemas.formats.known_formats import with_framing
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
 from tallyweir.sinks.postgres.audit import explain

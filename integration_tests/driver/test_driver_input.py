@@ -22,7 +22,7 @@ from integration_tests.harness.readings import (
 )
 from tallyweir.schemas.codec import encode
 from tallyweir.schemas.contract import Contract
-from tallyweir.schemas.formats.avro.wire_format import frame
+from tallyweir.schemas.formats.framing import frame
 from tallyweir.spark_jobs.engine.program import ALL_DIED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

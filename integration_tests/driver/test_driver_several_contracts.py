@@ -15,7 +15,7 @@ from integration_tests.harness.readings import NOON, Sent
 from integration_tests.harness.shop_world import AT, ID, INSTANT, Shop, write_record
 from integration_tests.harness.watched_driver import spark_jars
 from tallyweir.schemas.codec import encode
-from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.formats.framing import HEADER_BYTES, frame
 from tallyweir.sinks.postgres.server.naming import HOME
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

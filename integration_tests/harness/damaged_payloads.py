@@ -18,7 +18,7 @@ from integration_tests.harness.readings import NOON, Sent
 from tallyweir.schemas.codec import EventRecord, decode, encode
 from tallyweir.schemas.contract import Contract
 from tallyweir.schemas.errors import DecodeError
-from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.formats.framing import HEADER_BYTES, frame
 
 #: The fate of a text that is no UTF-8: the first check that meets it names it.
 ANY_REASON = "dead, for any reason"

@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from tallyweir.schemas.codec import EventRecord, decode, diagnose, encode
 from tallyweir.schemas.contract import Contract
 from tallyweir.schemas.event_contracts import EventContract, EventContracts
-from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, split
+from tallyweir.schemas.formats.framing import HEADER_BYTES, split
 from tallyweir.schemas.pipeline import Append, HeaderId, Pipeline, Source
 from tallyweir.schemas.tests.strategies import FLAT_TYPES, Json, contract_of
 from tallyweir.spark_jobs.engine.driver_settings import DriverSettings

@@ -16,7 +16,7 @@ from integration_tests.harness.ingest_service import (
 )
 from tallyweir.schemas.codec import decode, encode
 from tallyweir.schemas.contract import load_contract
-from tallyweir.schemas.formats.avro.wire_format import split
+from tallyweir.schemas.formats.framing import split
 from tallyweir.services.ingest.api_keys import API_KEYS
 from tallyweir.services.process.hashed_secrets import read_secrets, revoke_secret
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from tallyweir.schemas.formats.avro.avro_format import Avro
 from tallyweir.schemas.formats.avro.debezium_avro import DebeziumAvro
-from tallyweir.schemas.formats.avro.wire_format import Framing
+from tallyweir.schemas.formats.debezium_envelope import ENVELOPES
 from tallyweir.schemas.formats.format import Format
-from tallyweir.schemas.formats.json.json_envelope import ENVELOPES
+from tallyweir.schemas.formats.framing import Framing
 from tallyweir.schemas.formats.protobuf.framed_protobuf import FramedProtobuf
 from tallyweir.schemas.formats.protobuf.protobuf_format import (
     CompiledProtobuf,

@@ -17,7 +17,7 @@ from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tallyweir.schemas.contract import REGISTRY, DeclaredFields
-from tallyweir.schemas.formats.avro.wire_format import Framing
+from tallyweir.schemas.formats.framing import Framing
 from tallyweir.schemas.formats.known_formats import split_envelope, split_framing
 from tallyweir.schemas.pipeline.definition import Pipeline
 from tallyweir.schemas.pipeline.events.monitoring import Reported

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tallyweir.schemas.codec import decode, diagnose, encode, encode_many
 from tallyweir.schemas.contract import Contract, load_contract
 from tallyweir.schemas.errors import DecodeError, EncodeError, ReasonCode
-from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.formats.framing import HEADER_BYTES, frame
 from tallyweir.schemas.tests.strategies import (
     NESTED,
     contract_of,

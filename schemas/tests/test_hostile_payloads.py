@@ -20,7 +20,7 @@ from tallyweir.schemas.codec import diagnose
 from tallyweir.schemas.contract import Contract
 from tallyweir.schemas.event_contracts import EventContract, EventContracts
 from tallyweir.schemas.formats.avro.tests.made_payloads import PayloadMaker
-from tallyweir.schemas.formats.avro.wire_format import frame
+from tallyweir.schemas.formats.framing import frame
 from tallyweir.schemas.formats.json.tests.json_contracts import (
     contract_of as json_contract_of,
 )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tallyweir.schemas.errors import DecodeError
-from tallyweir.schemas.formats.json.json_envelope import OP, ROW, change_of
+from tallyweir.schemas.formats.debezium_envelope import OP, ROW, change_of
 from tallyweir.schemas.formats.json.json_fields import PRECISION_MAX, REST_COLUMN
 from tallyweir.schemas.formats.json.json_text import Number, Value
 from tallyweir.services.look.document_fields import DocumentFields, LookedField

@@ -18,7 +18,7 @@ from tallyweir.schemas.contract import (
     DeclaredFields,
     load_contract,
 )
-from tallyweir.schemas.formats.json.json_envelope import DEBEZIUM, ROW
+from tallyweir.schemas.formats.debezium_envelope import DEBEZIUM, ROW
 from tallyweir.schemas.pipeline.checks.names import check_table
 from tallyweir.schemas.pipeline.events.source import AVRO, PROTOBUF
 from tallyweir.schemas.pipeline.file_schema import editor_line

@@ -19,7 +19,7 @@ import yaml
 
 from tallyweir.schemas.contract import REGISTRY, DeclaredFields
 from tallyweir.schemas.errors import ContractError
-from tallyweir.schemas.formats.avro.wire_format import Framing
+from tallyweir.schemas.formats.framing import Framing
 from tallyweir.schemas.formats.known_formats import with_framing
 from tallyweir.sinks.protocol.errors import (
     ConfigurationError,

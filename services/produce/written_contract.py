@@ -17,7 +17,7 @@ from tallyweir.schemas.contract import (
     load_contract,
 )
 from tallyweir.schemas.event_contracts import load_event_contract
-from tallyweir.schemas.formats.avro.wire_format import Framing
+from tallyweir.schemas.formats.framing import Framing
 from tallyweir.schemas.formats.json.framed_json import FramedJson
 from tallyweir.schemas.formats.known_formats import split_envelope, with_framing
 from tallyweir.schemas.registered_contract import Pin, require_kind

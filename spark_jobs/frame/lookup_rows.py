@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tallyweir.schemas.formats.debezium_envelope import OP
 from tallyweir.schemas.formats.decoded_columns import DecodedEvents
-from tallyweir.schemas.formats.json.json_envelope import OP
 from tallyweir.schemas.pipeline.events.enrichment import Enrichment
 from tallyweir.sinks.protocol.errors import ConfigurationError
 from tallyweir.spark_jobs.source.event_columns import OFFSET

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tallyweir.schemas.event_contracts import load_event_contracts
-from tallyweir.schemas.formats.json.json_envelope import OP
+from tallyweir.schemas.formats.debezium_envelope import OP
 from tallyweir.schemas.pipeline.checks.durations import in_microseconds
 from tallyweir.schemas.pipeline.checks.problems import raise_if_any
 from tallyweir.schemas.pipeline.columns import find_lookup_problems

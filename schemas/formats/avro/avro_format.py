@@ -37,11 +37,6 @@ from tallyweir.schemas.formats.avro.strict_walk import (
     Walker,
     compile_walker,
 )
-from tallyweir.schemas.formats.avro.wire_format import (
-    Framing,
-    frame,
-    split,
-)
 from tallyweir.schemas.formats.format import (
     SCHEMA_ID_MAX,
     BegunEvent,
@@ -50,6 +45,11 @@ from tallyweir.schemas.formats.format import (
     EventRecord,
     Format,
     Schema,
+)
+from tallyweir.schemas.formats.framing import (
+    Framing,
+    frame,
+    split,
 )
 from tallyweir.schemas.record_check import MisfitError, compile_check
 from tallyweir.schemas.schema_tree import Record, is_beyond_spark

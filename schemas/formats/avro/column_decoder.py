@@ -55,17 +55,17 @@ from tallyweir.schemas.formats.avro.column_walk import (
 )
 from tallyweir.schemas.formats.avro.compatibility import find_source
 from tallyweir.schemas.formats.avro.nested_json import compile_json
-from tallyweir.schemas.formats.avro.wire_format import (
-    HEADER_BYTES,
-    MAGIC,
-    Framing,
-    split,
-)
 from tallyweir.schemas.formats.decoded_columns import (
     UNKNOWN_IDS_MAX,
     DecodedEvents,
     arrow_type,
     column_types,
+)
+from tallyweir.schemas.formats.framing import (
+    HEADER_BYTES,
+    MAGIC,
+    Framing,
+    split,
 )
 from tallyweir.schemas.schema_tree import (
     NANOS_PER_MICRO,

@@ -1,8 +1,8 @@
 """Changes of Debezium in Avro, as a format.
 
 A contract is the schema of an envelope, and its fields are the columns of a change: see
-``change_schema``. Other writers of a connector's topics are known for what they are, so
-their records are skipped, as ``json_envelope`` skips those of JSON.
+``debezium_schema``. Other writers of a connector's topics are known for what they are, so
+their records are skipped, as ``debezium_envelope`` skips those of JSON.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from tallyweir.schemas.formats.avro.avro_format import (
     compile_codec,
     read_schema,
 )
-from tallyweir.schemas.formats.avro.change_schema import (
+from tallyweir.schemas.formats.avro.compatibility import find_incompatibilities
+from tallyweir.schemas.formats.avro.debezium_schema import (
     ChangeColumn,
     change_form,
     flat_tree,
     with_logical_types,
 )
-from tallyweir.schemas.formats.avro.compatibility import find_incompatibilities
 from tallyweir.schemas.formats.avro.strict_walk import MalformedError
+from tallyweir.schemas.formats.debezium_envelope import (
+    COMPARED,
+    SkippedRecordError,
+    row_of,
+)
 from tallyweir.schemas.formats.format import (
     BegunEvent,
     BegunField,
     EventRecord,
     Schema,
-)
-from tallyweir.schemas.formats.json.json_envelope import (
-    COMPARED,
-    SkippedRecordError,
-    row_of,
 )
 from tallyweir.schemas.formats.json.json_text import Fault
 from tallyweir.schemas.schema_tree import Record
@@ -174,7 +174,7 @@ class DebeziumAvro(Avro):
         self, contracts: EventContracts, wanted: Collection[str]
     ) -> EventDecoder:
         # Services know formats, but their image has no Arrow.
-        from tallyweir.schemas.formats.avro.change_decoder import ChangeDecoder  # noqa: PLC0415
+        from tallyweir.schemas.formats.avro.debezium_decoder import ChangeDecoder  # noqa: PLC0415
 
         return ChangeDecoder(contracts, wanted)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 from typing import TYPE_CHECKING
 
-from tallyweir.schemas.formats.avro.wire_format import Framing
+from tallyweir.schemas.formats.framing import Framing
 
 if TYPE_CHECKING:
     from tallyweir.schemas.contract import Contract

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from tallyweir.schemas.formats.avro.column_decoder import open_payloads, with_nulls
 from tallyweir.schemas.formats.avro.column_texts import gather_bytes, make_spans
-from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, MAGIC
 from tallyweir.schemas.formats.decoded_columns import DecodedEvents
+from tallyweir.schemas.formats.framing import HEADER_BYTES, MAGIC
 from tallyweir.schemas.formats.json.json_decoder import JsonDecoder
 
 

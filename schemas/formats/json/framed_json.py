@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, ClassVar
 
-from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame, split
 from tallyweir.schemas.formats.format import BegunEvent, Damage, EventRecord
+from tallyweir.schemas.formats.framing import HEADER_BYTES, frame, split
 from tallyweir.schemas.formats.json.json_damages import DAMAGES
 from tallyweir.schemas.formats.json.json_format import Json
 

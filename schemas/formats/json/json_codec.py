@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tallyweir.schemas.errors import DecodeError, EncodeError, ReasonCode
-from tallyweir.schemas.formats.format import BegunEvent, BegunField, EventRecord
-from tallyweir.schemas.formats.json.json_canonical import (
-    canonical_string,
-    canonical_text,
-)
-from tallyweir.schemas.formats.json.json_envelope import (
+from tallyweir.schemas.formats.debezium_envelope import (
     IMAGES,
     OP,
     ROW,
     compared,
     unwrap,
+)
+from tallyweir.schemas.formats.format import BegunEvent, BegunField, EventRecord
+from tallyweir.schemas.formats.json.json_canonical import (
+    canonical_string,
+    canonical_text,
 )
 from tallyweir.schemas.formats.json.json_fields import (
     JsonField,
@@ -97,7 +97,7 @@ class JsonCodec:
         leaves: The named fields in the order of the columns.
         unknown: What becomes of the others.
         rest: The column of all others; None if there is none.
-        envelope: What is around each event, as ``json_envelope`` names it; empty if
+        envelope: What is around each event, as ``debezium_envelope`` names it; empty if
             nothing is. Then only fields of the row count as not named.
     """
 

@@ -18,7 +18,7 @@ of Postgres's, followed by any of these:
 - ``not null``: a document without a value is no event.
 
 In an envelope, a path begins with one of its members, and ``row.NAME`` gives the column
-``NAME``; see ``json_envelope``.
+``NAME``; see ``debezium_envelope``.
 
 A path is names joined by dots. A name that has dots itself is put between double
 quotation marks: ``"geo.point".lat``.
@@ -34,8 +34,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from tallyweir.schemas.errors import ContractError, noting, raise_faults
+from tallyweir.schemas.formats.debezium_envelope import MEMBERS, ROW
 from tallyweir.schemas.formats.format import Schema
-from tallyweir.schemas.formats.json.json_envelope import MEMBERS, ROW
 from tallyweir.schemas.schema_tree import (
     Nullable,
     Primitive,

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from tallyweir.schemas.errors import DecodeError
+from tallyweir.schemas.formats.debezium_envelope import SkippedRecordError
 from tallyweir.schemas.formats.decoded_columns import DecodedEvents
 from tallyweir.schemas.formats.json.json_codec import JsonCodec, JsonEvent
-from tallyweir.schemas.formats.json.json_envelope import SkippedRecordError
 
 #: The most names of unnamed fields that a batch reports.
 UNNAMED_MAX = 64

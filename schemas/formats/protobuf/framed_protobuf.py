@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from tallyweir.schemas.errors import DecodeError, ReasonCode
-from tallyweir.schemas.formats.avro.wire_format import Framing, frame, split
 from tallyweir.schemas.formats.format import (
     BegunEvent,
     EventRecord,
@@ -20,6 +19,7 @@ from tallyweir.schemas.formats.format import (
     Schema,
     require_readable,
 )
+from tallyweir.schemas.formats.framing import Framing, frame, split
 from tallyweir.schemas.formats.protobuf.protobuf_format import Protobuf
 from tallyweir.sinks.protocol.registered_schema import RegisteredSchema
 

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from tallyweir.schemas.errors import DecodeError
-from tallyweir.schemas.formats.avro.wire_format import split
 from tallyweir.schemas.formats.decoded_columns import (
     UNKNOWN_IDS_MAX,
     DecodedEvents,
     column_types,
 )
+from tallyweir.schemas.formats.framing import split
 from tallyweir.schemas.formats.protobuf.framed_protobuf import open_message
 from tallyweir.schemas.formats.protobuf.protobuf_codec import compile_codec
 from tallyweir.schemas.formats.protobuf.wire_walk import MessageFault

@@ -10,8 +10,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from tallyweir.schemas.contract import REGISTRY, DeclaredFields, is_of_registry
-from tallyweir.schemas.formats.avro.wire_format import Framing
-from tallyweir.schemas.formats.json.json_envelope import ENVELOPES, OP
+from tallyweir.schemas.formats.debezium_envelope import ENVELOPES, OP
+from tallyweir.schemas.formats.framing import Framing
 from tallyweir.schemas.formats.known_formats import with_framing
 from tallyweir.schemas.pipeline.checks.databases import HOME, check_databases
 from tallyweir.schemas.pipeline.checks.durations import check_duration

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field, PlainValidator
 
 from tallyweir.schemas.contract import REGISTRY, DeclaredFields, is_of_registry
-from tallyweir.schemas.formats.avro.wire_format import Framing
-from tallyweir.schemas.formats.json.json_envelope import ENVELOPES
+from tallyweir.schemas.formats.debezium_envelope import ENVELOPES
+from tallyweir.schemas.formats.framing import Framing
 from tallyweir.schemas.formats.known_formats import with_framing
 from tallyweir.schemas.pipeline.checks.durations import check_duration
 from tallyweir.schemas.pipeline.checks.names import (

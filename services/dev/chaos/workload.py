@@ -19,7 +19,7 @@ from enum import StrEnum
 
 from tallyweir.schemas.codec import encode
 from tallyweir.schemas.contract import Contract
-from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.formats.framing import HEADER_BYTES, frame
 from tallyweir.schemas.formats.json.json_format import Json
 
 PARTITIONS = 4

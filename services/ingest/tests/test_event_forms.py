@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tallyweir.schemas.formats.avro.wire_format import split
+from tallyweir.schemas.formats.framing import split
 from tallyweir.services.ingest.event_forms import EVENTS_MAX, ReadEvents, read_events
 from tallyweir.services.ingest.request import RequestHead
 from tallyweir.services.ingest.scoped_ids import NamedEvent

@@ -21,8 +21,8 @@ from tallyweir.schemas.contract import Contract
 from tallyweir.schemas.event_contracts import EventContract, EventContracts
 from tallyweir.schemas.formats.avro.column_decoder import ColumnDecoder
 from tallyweir.schemas.formats.avro.tests.made_payloads import encoded_number
-from tallyweir.schemas.formats.avro.wire_format import frame, split
 from tallyweir.schemas.formats.decoded_columns import DecodedEvents
+from tallyweir.schemas.formats.framing import frame, split
 from tallyweir.schemas.tests.strategies import (
     CHANGES,
     EvolvedContracts,

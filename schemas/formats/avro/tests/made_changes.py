@@ -12,7 +12,7 @@ import fastavro
 
 from tallyweir.schemas.contract import load_contract
 from tallyweir.schemas.event_contracts import EventContracts, load_event_contract
-from tallyweir.schemas.formats.avro.wire_format import frame
+from tallyweir.schemas.formats.framing import frame
 
 Json = dict[str, Any]
 

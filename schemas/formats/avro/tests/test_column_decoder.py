@@ -35,7 +35,7 @@ from tallyweir.schemas.formats.avro.tests.made_payloads import (
     PayloadMaker,
     encoded_number,
 )
-from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.formats.framing import HEADER_BYTES, frame
 from tallyweir.schemas.schema_tree import Fixed, Primitive, item_of
 from tallyweir.schemas.tests.strategies import (
     CHANGES,

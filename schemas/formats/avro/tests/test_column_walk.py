@@ -23,7 +23,7 @@ from tallyweir.schemas.formats.avro.tests.made_payloads import (
     PayloadMaker,
     encoded_number,
 )
-from tallyweir.schemas.formats.avro.wire_format import frame
+from tallyweir.schemas.formats.framing import frame
 from tallyweir.schemas.tests.strategies import NESTED_TYPES
 
 

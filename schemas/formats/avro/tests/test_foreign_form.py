@@ -13,7 +13,7 @@ import pytest
 from tallyweir.schemas.codec import diagnose, encode
 from tallyweir.schemas.contract import Contract
 from tallyweir.schemas.formats.avro.tests.decoded_batches import one_field
-from tallyweir.schemas.formats.avro.wire_format import HEADER_BYTES, frame
+from tallyweir.schemas.formats.framing import HEADER_BYTES, frame
 
 _TEXT: Contract = one_field("string")
 _RECORD = {"id": "e1", "amount": 3}

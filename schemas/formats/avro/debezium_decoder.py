@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from tallyweir.schemas.errors import DecodeError, ReasonCode
-from tallyweir.schemas.formats.avro.change_schema import ChangeColumn, change_form
 from tallyweir.schemas.formats.avro.compatibility import find_source
 from tallyweir.schemas.formats.avro.debezium_avro import Change, DebeziumAvro
+from tallyweir.schemas.formats.avro.debezium_schema import ChangeColumn, change_form
+from tallyweir.schemas.formats.debezium_envelope import SkippedRecordError
 from tallyweir.schemas.formats.decoded_columns import DecodedEvents, column_types
-from tallyweir.schemas.formats.json.json_envelope import SkippedRecordError
 from tallyweir.schemas.schema_tree import (
     NARROW_DIGITS_MAX,
     Enumeration,

@@ -28,8 +28,8 @@ from tallyweir.schemas.formats.avro.safety import (
     FIELD_NAME,
     parse_schema,
 )
+from tallyweir.schemas.formats.debezium_envelope import OP, ROW
 from tallyweir.schemas.formats.json.json_canonical import canonical_text
-from tallyweir.schemas.formats.json.json_envelope import OP, ROW
 from tallyweir.schemas.formats.json.json_fields import JsonField
 from tallyweir.schemas.formats.json.json_text import Fault, parse_text, show
 from tallyweir.schemas.formats.json.json_times import (

@@ -25,7 +25,7 @@ from tallyweir.schemas.formats.avro.tests.decoded_batches import (
     only,
 )
 from tallyweir.schemas.formats.avro.tests.made_payloads import PayloadMaker
-from tallyweir.schemas.formats.avro.wire_format import (
+from tallyweir.schemas.formats.framing import (
     Framing,
     fingerprint,
     frame,
