@@ -1,4 +1,6 @@
-"""The contracts of a pipeline's events: which columns there are, and which writers.
+"""The contracts of a pipeline's events, and the decoder of whole batches by them.
+
+Tasks decode by ``EventContracts.decoder``; ``schemas.formats`` has each format's own.
 
 A pipeline may read events of several contracts, in one topic or in many. The schema
 id in each payload says which contract wrote it. An event has the columns of all

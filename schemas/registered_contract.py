@@ -1,8 +1,9 @@
-"""Contracts of a schema registry: the pinned version, and what else wrote events.
+"""How a value behind a schema registry's id is read: by which contracts.
 
-A payload holds the id of its writer's schema. The reader is one version of a subject,
-pinned when the pipeline first started. Schemas come from what is kept of the registry;
-nothing here asks one.
+A payload holds the id of its writer's schema, which ``formats.framing`` takes off. The
+reader is one version of a subject, pinned when the pipeline first started. The driver
+asks the registry for a schema once (``spark_jobs.registry``), and the home database
+keeps it; nothing here asks. A format then reads the value by the pinned version.
 """
 
 from __future__ import annotations

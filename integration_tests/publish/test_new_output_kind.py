@@ -1,4 +1,7 @@
-"""A kind of output is one module: nothing else must know of it to serve it."""
+"""A kind of output can be one module, as ``harness.batch_totals`` is.
+
+``docs/architecture.md`` lists the parts that it has.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Debezium's envelope: what each record of a connector's topics is.
+"""Debezium's envelope, in any format: what each record of a connector's topics is.
+
+Its columns are those of ``json.json_fields``, read by ``json.json_codec``, or of
+``avro.debezium_schema``.
 
 A change is an object with ``op``, ``before``, ``after`` and ``source``. With the schema
 part of Kafka Connect's converter, it is the ``payload`` of another object. Beside

@@ -1,4 +1,4 @@
-"""What stands in front of an Avro body: which contract wrote it.
+"""What stands in front of a value: which contract wrote it.
 
 Kafka carries only bytes. A ``Framing`` says how the bytes of a payload name their
 writer, so that a topic can hold several versions at once. It is the one place that

@@ -1,7 +1,8 @@
 """The changes of Debezium that a topic holds, and the columns of their rows.
 
 The schema part that Kafka Connect's converter writes says each column's type. Without
-it, the types are those that hold all values, as for other documents.
+it, the types are those that hold all values, as for other documents. Pipelines read
+changes by ``schemas.formats.debezium_envelope``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Drives batches from plan to ledger, each staged while the last one is published.
 
 ``Coordinator`` stages a batch again without rows that a table refuses, and publishes it
-again while the answer to COMMIT is unknown. It runs on the driver, and knows no
-Postgres, Spark, Kafka or clock. It calls only ports and pure decisions, so the same
-code runs in production and on the fakes.
+again while the answer to COMMIT is unknown; ``decisions`` then finds one that was
+committed, so that it counts once. It runs on the driver, and knows no Postgres, Spark,
+Kafka or clock. It calls only ports and pure decisions, so the same code runs in
+production and on the fakes.
 
 ``StageAhead`` takes the batches of a stream through it. Tasks are busy while Postgres
 moves rows, and Postgres is busy while tasks read. At most two batches are under way:

@@ -1,4 +1,7 @@
-"""May this driver publish this batch? Decided from rows read under the lock."""
+"""May this driver publish this batch, or is it committed and its answer was lost?
+
+Decided from rows read under the lock.
+"""
 
 from __future__ import annotations
 

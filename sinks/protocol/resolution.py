@@ -1,4 +1,7 @@
-"""Finishes branches in doubt, by the same steps in a driver and in the resolver."""
+"""Finishes branches in doubt, by the same steps in a driver and in the resolver.
+
+A lost answer to the home's own COMMIT is not this: see ``coordinator``.
+"""
 
 from __future__ import annotations
 

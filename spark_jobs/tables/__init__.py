@@ -1,1 +1,1 @@
-"""Describes the tables of a pipeline in Postgres."""
+"""From a declared pipeline to its tables in Postgres: ``layout_builder``."""

@@ -1,8 +1,8 @@
 """Changes of Debezium in Avro, as a format.
 
 A contract is the schema of an envelope, and its fields are the columns of a change: see
-``debezium_schema``. Other writers of a connector's topics are known for what they are, so
-their records are skipped, as ``debezium_envelope`` skips those of JSON.
+``debezium_schema``. Other writers of a connector's topics are known for what they are,
+so their records are skipped, as ``debezium_envelope`` skips those of JSON.
 """
 
 from __future__ import annotations

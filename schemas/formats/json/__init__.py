@@ -8,6 +8,7 @@
 - ``json_damages``: ways to break a payload.
 - ``json_format``: the format; ``framed_json`` and ``framed_decoder``: the same behind
   a schema registry's ids.
+- ``json_schema``: fields by a JSON Schema.
 - ``json_rows``: payloads to columns, one document at a time.
 - ``json_decoder``: a batch of payloads to columns, by ``json_columns`` as far as that
   can prove them good, and by ``json_rows`` otherwise.

@@ -1,4 +1,4 @@
-"""Tell whether payloads of one message type can be read as another, without a guess.
+"""Tell whether a writer's payloads can be read by the pinned message, without a guess.
 
 Fields match by number. What the reader makes of each value must be what the writer
 meant: a type may only widen, an absent field must mean the same to both, a number of an

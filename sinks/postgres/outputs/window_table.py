@@ -1,6 +1,7 @@
 """Result tables with one row per window of event time and group.
 
-A view of metrics shows such a table with a row for each window, group and aggregate.
+``window_merge`` adds to open windows and closes them. A view of metrics shows such a
+table with a row for each window, group and aggregate.
 """
 
 from __future__ import annotations
