@@ -56,7 +56,11 @@ _BROKEN_TASK = re.compile(r"Lost task|crashed|exited unexpectedly|EOFException| 
 
 
 @pytest.mark.parametrize("seed", [_SEED])
-@pytest.mark.parametrize("kind", [FLAT, NESTED], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(FLAT, marks=pytest.mark.long), NESTED],
+    ids=lambda kind: kind.name,
+)
 def test_damaged_payloads_meet_their_fates_and_kill_no_worker(
     tmp_path: Path, kafka_bootstrap: str, home_dsn: str, kind: EventKind, seed: int
 ) -> None:

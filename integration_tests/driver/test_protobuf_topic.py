@@ -191,6 +191,8 @@ c2,-1,5,2024-05-01T12:00:00Z,PAID,n,1,[],,true
 """
 
 
+# Each of these is tested for another format by default.
+@pytest.mark.long
 def test_messages_are_emitted_looked_up_run_as_a_batch_and_computed_again(
     tmp_path: Path, kafka_bootstrap: str, empty_dsn: str
 ) -> None:

@@ -235,14 +235,17 @@ _TOPICS: dict[str, tuple[Callable[[], Sequence[Made]], Expected]] = {
         lambda: [Made(key=k, value=v) for k, v in read_page_views(_COUNT)],
         Expected(kinds={ValueKind.AVRO: 100}, event_id="event_id"),
     ),
-    "avro-in-a-registry": (_avro_in_a_registry, Expected(kinds={ValueKind.AVRO: 100})),
+    "avro-in-a-registry": (
+        _avro_in_a_registry,
+        Expected(kinds={ValueKind.AVRO: 100}, event_id="position"),
+    ),
     "json-in-a-registry": (
         _json_in_a_registry,
         Expected(kinds={ValueKind.FRAMED_JSON: 100}),
     ),
     "protobuf-in-a-registry": (
         _protobuf_in_a_registry,
-        Expected(kinds={ValueKind.FRAMED_PROTOBUF: 100}),
+        Expected(kinds={ValueKind.FRAMED_PROTOBUF: 100}, event_id="position"),
     ),
     "raw-avro": (_raw_avro, Expected(kinds={ValueKind.BYTES: 100})),
     "debezium": (

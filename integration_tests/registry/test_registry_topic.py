@@ -175,7 +175,9 @@ def registry(shared: Apicurio) -> Apicurio:
     return shared
 
 
-@pytest.mark.parametrize("condition", [None, "amount < 100"])
+@pytest.mark.parametrize(
+    "condition", [None, pytest.param("amount < 100", marks=pytest.mark.long)]
+)
 def test_all_readable_writers_become_rows_of_the_pinned_version(
     condition: str | None,
     tmp_path: Path,

@@ -39,8 +39,9 @@ _ON_ALL_CORES = ("-n", "auto", "--dist", "loadfile")
 #: A test that runs on what others leave of the cores takes a multiple of its time.
 _PATIENTLY = ("--timeout", "900")
 #: Each lane has its own broker, Postgres and drivers, with at most about 2.5 GB of
-#: memory. A lane that has nothing left takes over half of what the other has.
-_IN_TWO_LANES = ("-n", "2", "--dist", "worksteal")
+#: memory, and waits for them half of the time. A lane that has nothing left takes over
+#: half of what another has.
+_IN_LANES = ("-n", "3", "--dist", "worksteal")
 
 
 class StepSkippedError(Exception):
@@ -171,7 +172,7 @@ def choose_steps(
     # Most of these tests simulate thousands of histories of the protocol.
     chosen = _SLOW if long else _SLOW_NOT_LONG
     slow = ("pytest", *_PACKAGES, *_PATIENTLY, *chosen)
-    # The lanes of the integration tests leave a third of two cores.
+    # At a low priority it takes what the lanes of the integration tests leave.
     steps.append(
         Step(name="simulation", command=slow, runs_beside=True, runs_spark=True)
     )
@@ -183,7 +184,7 @@ def choose_steps(
                 command=(
                     "pytest",
                     *everywhere,
-                    *_IN_TWO_LANES,
+                    *_IN_LANES,
                     *(() if long else _NOT_LONG),
                 ),
                 runs_spark=True,
@@ -192,7 +193,7 @@ def choose_steps(
         steps.append(
             Step(
                 name="pages",
-                command=("pytest", _PAGES, *_IN_TWO_LANES),
+                command=("pytest", _PAGES, *_IN_LANES),
                 runs_spark=True,
                 needs_chromium=True,
             )
