@@ -73,3 +73,14 @@ def test_samples_tell_their_query_and_how_to_have_some(
     dialog = page.locator("#formula")
     expect(dialog.locator("#formula-text")).to_contain_text("monitor.redact")
     expect(dialog.locator("#formula-query")).to_contain_text("tallyweir.sample")
+
+
+def test_an_answer_that_breaks_off_is_told_in_its_own_part_of_the_page(
+    page: Page, url: str, scenario: LedgerScenario
+) -> None:
+    """All else of the page is there, and nothing goes wrong unseen."""
+    assert scenario.sequence == 3
+    page.route("**/unnamed-fields", lambda route: route.fulfill(body="["))
+    page.goto(url)
+    expect(page.locator("#unnamed .empty")).to_contain_text("JSON")
+    expect(page.locator("#samples")).to_contain_text("monitor: {samples: 5}")

@@ -85,6 +85,6 @@ window.addEventListener("hashchange", () => {
   render();
   view.focus({ preventScroll: true });
 });
-listenForAccess(render);
+listenForAccess(render).catch((error) => { document.getElementById("heard").textContent = error.message; });
 listen();
 render();

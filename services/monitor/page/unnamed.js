@@ -2,15 +2,17 @@
 // for names, so the names are for who may see what records hold.
 
 import { askAsKnown, wordsNeedToken } from "./access.js";
-import { el, moment, of, table, whole } from "./elements.js";
+import { el, empty, moment, of, table, whole } from "./elements.js";
 
 export async function showUnnamed(place, name) {
-  const found = await askAsKnown(of(name, "unnamed-fields"));
-  if (!found.length) return;
-  place.replaceChildren(
-    el("h2", {}, "Fields that nobody named"),
-    wordsNeedToken(),
-    table([[null, "field"], ["unnamed", "records", true], ["unnamed", "since"], [null, "to read it, add to fields"]],
-      found.map((one) => [one.path ?? "–", whole(one.records), moment(one.since), one.line ? el("code", {}, one.line) : "–"])),
-  );
+  try {
+    const found = await askAsKnown(of(name, "unnamed-fields"));
+    if (found.length) place.replaceChildren(el("h2", {}, "Fields that nobody named"), wordsNeedToken(), list(found));
+  } catch (error) {
+    place.replaceChildren(empty(error.message));
+  }
 }
+
+const list = (found) => table(
+  [[null, "field"], ["unnamed", "records", true], ["unnamed", "since"], [null, "to read it, add to fields"]],
+  found.map((one) => [one.path ?? "–", whole(one.records), moment(one.since), one.line ? el("code", {}, one.line) : "–"]));
