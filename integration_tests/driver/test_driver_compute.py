@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,10 @@ from typing import Any
 import pytest
 
 from integration_tests.harness.driver_world import DriverWorld
+from integration_tests.harness.noted_slice import noted
 from integration_tests.harness.readings import NOON, Sent, sent
 from integration_tests.harness.replayed import replay
-from tallyweir.services.notebook.jupyter import notebook_environment
 from tallyweir.services.operate.id_fingerprints import fingerprints_of
-from tallyweir.services.process.endpoints import Endpoints
 from tallyweir.sinks.postgres.audit import explain, narrate, read_samples
 from tallyweir.sinks.postgres.server.connection import connect
 
@@ -239,12 +236,7 @@ def test_functions_joins_transforms_runs_and_notebooks_see_computed_columns(
     )
     world.assert_verified()
 
-    endpoints = Endpoints(kafka_bootstrap=kafka_bootstrap, home_dsn=home_dsn)
-    environment = notebook_environment(endpoints)
-    capture = ["-m", "tallyweir.spark_jobs.notebook", str(world.pipeline_file)]
-    _run([*capture, "--records=100", f"--output={tmp_path / 'slice'}"], environment)
-    said = _run(["-c", _STAGES, str(tmp_path / "slice")], environment)
-    columns, rows, summary = json.loads(said.splitlines()[-1])
+    columns, rows, summary = noted(world, _STAGES)
     assert ["each", "kind", "shape"] == [
         name for name in columns if name in ("each", "kind", "shape", "doubled")
     ]
@@ -255,15 +247,3 @@ def test_functions_joins_transforms_runs_and_notebooks_see_computed_columns(
     assert "The computed column each, amount div divisor, has no value" in rows[2][4]
     assert 2 == summary["readings"]["equal"], summary
     assert 0 == summary["readings"]["different"], summary
-
-
-def _run(arguments: list[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout

@@ -20,7 +20,7 @@ def noted(
     *arguments: str,
     which: Sequence[str] = ("--records=100",),
     databases: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+) -> Any:  # noqa: ANN401 - what the program prints
     """Capture a slice and run a program on it; return the JSON of its last line.
 
     Args:
@@ -39,8 +39,7 @@ def noted(
     capture = ["-m", "tallyweir.spark_jobs.notebook", str(world.pipeline_file), *which]
     _run([*capture, f"--output={directory}"], environment)
     said = _run(["-c", program, str(directory), *arguments], environment)
-    found: dict[str, Any] = json.loads(said.splitlines()[-1])
-    return found
+    return json.loads(said.splitlines()[-1])
 
 
 def _run(arguments: list[str], environment: dict[str, str]) -> str:

@@ -41,7 +41,7 @@ def bottleneck_json(found: Bottleneck | None) -> dict[str, object] | None:
 
 
 def line_to_add(path: str) -> str:
-    """Return what reads a field that nobody named; Protobuf tells its number only."""
+    """Return the line that reads a field; of Protobuf only its number is known."""
     _, mark, number = path.rpartition("#")
     if mark and number.isdecimal():
         return f"number {number} of the .proto file's message"

@@ -64,7 +64,7 @@ def without_deleted(
         partitions: Those of its topic.
 
     Raises:
-        ConfigurationError: ``LOOKUP_UNREADABLE``: with several partitions nobody knows
+        ConfigurationError: ``LOOKUP_UNREADABLE``: with several partitions it is unknown
             which rows a truncation took away.
     """
     operations = np.array(decoded.columns[OP].to_pylist(), dtype=object)
@@ -83,7 +83,7 @@ def without_deleted(
                 why="Among several partitions it does not tell which rows were there "
                 "before.",
                 fix="Let the connector leave truncations out (skipped.operations=t), "
-                "and send the topic anew.",
+                "delete the topic, and let it send the rows again.",
             )
         is_kept &= offsets > last
     return changes.filter(pa.array(is_kept))

@@ -113,7 +113,7 @@ def _with_imports(
 ) -> Iterator[FileDescriptorProto]:
     """Yield a file behind those that it imports, each once.
 
-    What is not there is left out: whoever uses the files finds out.
+    An import that is not there is left out; building the files then fails.
     """
     if name in seen:
         return
